@@ -343,7 +343,7 @@ def test_an_image_that_others_may_take_for_whole_stays(here, image):
     here.note(own, file="web1~1")
     image.unlink()
     deleted, kept = here.clean()
-    assert "others may have taken it for a whole image" in kept.pop(str(here.base))
+    assert "other guests may use it as a complete image" in kept.pop(str(here.base))
     assert here.base.exists()
     assert (deleted, kept) == ([str(own)], {}), "what is no image goes"
 
@@ -354,7 +354,7 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     os.makedirs(reservations.FOLDER)
     with open(mine, "wb"):
         pass
-    with pytest.raises(errors.OperationFailed, match="on its way to this host again"):
+    with pytest.raises(errors.OperationFailed, match="being moved to this host again"):
         here.clean()
     assert here.base.exists()
     here.guest(name="web1")
@@ -377,7 +377,7 @@ def test_what_cannot_be_looked_at_stays(here, monkeypatch):
     assert (
         target_leftovers.plan(here.conn, "web1")
         .keep[str(here.base)]
-        .startswith("it cannot be looked")
+        .startswith("it cannot be inspected")
     )
     assert here.base.exists()
 
@@ -583,7 +583,7 @@ def test_what_somebody_put_in_the_way_is_named_and_handed_over_by_nobody(target,
         file.write(b"theirs")
     kept = target_leftovers.hand_over(target, made)
     assert (handed_over(), list(kept)) == ([], [path])
-    assert "somebody else's" in kept[path]
+    assert "not the file that" in kept[path]
     assert not (tmp_path / "empty").exists(), "its folders go at once"
     os.unlink(path)
     assert target_leftovers.hand_over(target, made) == {}
@@ -596,7 +596,7 @@ def test_a_half_copied_image_is_handed_over_as_one(target, tmp_path):
     made = TargetFiles("web1", (str(turn), str(image)))
     recovery.undo_target(target, made)
     turn.unlink()
-    assert "a whole image" in target_leftovers.clean(target, "web1")[1][str(image)]
+    assert "a complete image" in target_leftovers.clean(target, "web1")[1][str(image)]
 
 
 def test_a_look_by_libvirt_is_a_look_by_the_host(target, tmp_path):

@@ -22,8 +22,8 @@ EACH_LINE = """
 import json, os, signal, sys
 sys.path[:0] = [sys.argv[1], os.path.dirname(sys.argv[1])]
 import libvirt
-from saltvirt.host.migration import move_journal, prepare, recovery, remote_storage
-from saltvirt.host.migration import target_leftovers
+from saltvirt.host.migration import move_journal, recovery, remote_storage
+from saltvirt.host.migration import target_files, target_leftovers
 from saltvirt.host.storage import sharing
 from saltvirt.migration.facts import BackingFile, GuestReport
 from saltvirt.migration.journal import JournalEntry, TargetFiles
@@ -35,7 +35,7 @@ remote_storage.STALE_S = -1  # whose pool it is was just killed
 target_leftovers.FOLDER = folder + "/target_leftovers"
 sharing.sharing_reason = lambda path: None
 path = f"{folder}/web1_vda"
-traced = (prepare.__file__, remote_storage.__file__)
+traced = (target_files.__file__, remote_storage.__file__)
 names = ("create_file", "_make", "claim", "shape")
 
 def make(journal, conn):
@@ -46,7 +46,7 @@ def make(journal, conn):
     class Watch:
         def begin(self): pass
         def __call__(self, *_): pass
-    target = prepare.MigrationTarget(conn, note, print, Watch())
+    target = target_files.MigrationTarget(conn, note, print, Watch())
     backing = BackingFile(**wanted["backing"]) if wanted["backing"] else None
     target.create_file(path, *wanted["wanted"], backing, source=wanted["source"])
 

@@ -82,7 +82,7 @@ def test_no_disk_of_a_guest_that_is_here_again_is_deleted(dom, tmp_path):
     disk.touch()
     report = GuestReport("web1", dom.UUIDString(), "hv1", False, "shutdown")
     deleted, kept = confirm.remove_source(dom.connect(), report, [str(disk)])
-    assert (deleted, kept) == ([], {str(disk): "web1 is defined here"})
+    assert (deleted, kept) == ([], {str(disk): "web1 is defined on this host"})
     assert disk.exists()
 
 
@@ -248,7 +248,7 @@ def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, bac
         )
         target.volume(now, make=True)
     why = api.recover(dom.connect(), job).left["hv2"]
-    assert ("has a guest web1" if back == "as a guest" else "on its way to hv2 again") in why
+    assert ("has a guest web1" if back == "as a guest" else "being moved to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(job) == ["web1@hv2"]
 
@@ -273,7 +273,7 @@ def test_a_damaged_note_of_what_was_left_holds_up_its_own_guest_alone(job, dom, 
     gone, kept, still = unreachable_target.hand_over(job)
     assert (gone, kept) == ([], {})
     assert still["hv2"].startswith(f"{own}: ")
-    assert "look for its files there, and remove this one" in still["hv2"]
+    assert "check its files there, and remove this file" in still["hv2"]
     assert os.path.exists(own)
 
 
@@ -289,7 +289,7 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     target.up = True
     done = api.recover(conn, job)
     assert done.outcome == "moved"
-    assert "is not on" in done.kept[str(disk)]
+    assert "is no longer on" in done.kept[str(disk)]
     assert disk.exists()
 
 

@@ -93,7 +93,7 @@ def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
     (tmp_path / "web1.json").write_text(text)
     with pytest.raises(BadAnswer, match=re.escape(f"{tmp_path}/web1.json: {words}")) as said:
         move_journal.MigrationJournal(tmp_path, "web1").read()
-    assert "look which host has the guest" in str(said.value)
+    assert "check which host has the guest" in str(said.value)
     with move_journal.MigrationJournal(tmp_path, "db1") as journal:
         journal.write(ENTRY)
     listed = move_journal.unfinished(tmp_path)

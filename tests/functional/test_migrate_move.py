@@ -137,7 +137,9 @@ def test_what_is_not_being_migrated_can_neither_be_ended_nor_hurried(dom, job):
 def test_who_ends_a_migration_that_goes_on_all_the_same_is_told(dom, job, monkeypatch):
     monkeypatch.setattr(control, "_WAIT_S", -1)
     with move_journal.MigrationJournal(job.journals, "web1") as at_work:
-        with pytest.raises(errors.OperationFailed, match="web1: the command was taken, but it sti"):
+        with pytest.raises(
+            errors.OperationFailed, match="web1: the request was accepted, but the guest sti"
+        ):
             control.abort(dom.connect(), "web1", job.journals)
         assert at_work.abort_requested()
 
@@ -209,7 +211,7 @@ def test_a_target_that_cannot_be_cleaned_is_said_with_what_to_do(move, monkeypat
     monkeypatch.setattr(recovery, "undo_target", fails)
     with pytest.raises(
         errors.MigrationFailed,
-        match=r"^QEMU has died; web1 stays on hv1; not cleaned: its pool is busy; call ",
+        match=r"^QEMU has died; web1 stays on hv1; not cleaned: its pool is busy; run ",
     ):
         move._failed(fault())
     assert move.journal.read(), "virt.repair goes on"
@@ -241,7 +243,7 @@ def test_a_full_disk_here_undoes_no_move(move, dom, there, monkeypatch):
     monkeypatch.setattr(move, "_do", do)
     done = move.run()
     assert (done.outcome, done.target) == ("moved", "hv2")
-    said = "web1 has moved, and that is not written down: cannot write web1.json: No space left"
+    said = "web1 has moved, but that could not be recorded: cannot write web1.json: No space left"
     assert move.told[0]["text"].startswith(said)
     assert move.journal.read() is None
 
@@ -282,11 +284,11 @@ def test_over_a_lost_connection_both_are_asked_anew(move, dom, there, monkeypatc
         done = move._failed(fault())
         assert (done.outcome, done.source, done.transport) == ("moved", "hv1", "TLS")
     else:
-        words = "no route to hv3; call virt.migrate again" if has == "unknown" else "stays on hv1"
+        words = "no route to hv3; run virt.migrate again" if has == "unknown" else "stays on hv1"
         with pytest.raises(errors.MigrationFailed, match=f"^QEMU has died; .*{words}"):
             move._failed(fault())
         assert dom.isPersistent()
-    assert {"text": "asking both hosts again"} in move.told
+    assert {"text": "querying both hosts again"} in move.told
     assert bool(move.journal.read()) == (has == "unknown")
     anew.close()
 

@@ -204,13 +204,13 @@ def test_what_the_target_remembers_of_a_network_file_system_grows_old(disk, monk
         old = Pool(folder, shown="later", writable=False)
         shared, why = shared_folders.same(old, marks[folder], "ext4")
     assert shared is None
-    assert "the target cannot make a file beside it" in why
+    assert "the target cannot create a file beside it" in why
 
 
 def test_without_a_marker_nothing_is_known(disk):
     shared, why = shared_folders.same(Pool(os.path.dirname(disk)), None, "nfs4")
     assert shared is None
-    assert "no file could be made beside it" in why
+    assert "no marker file could be created beside it" in why
 
 
 def test_the_marker_is_written_as_who_may_where_root_is_nobody(disk, monkeypatch):
@@ -454,7 +454,7 @@ def test_what_never_appears_on_the_target_proves_nothing(disk, monkeypatch, kind
         pool = kind(folder, shown=None, writable=False)
         shared, why = shared_folders.same(pool, marks[folder], "nfs4")
     assert shared is None
-    assert "does not show the one made here" in why
+    assert "does not show the marker file" in why
 
 
 def test_a_folder_where_nobody_may_write_proves_nothing():

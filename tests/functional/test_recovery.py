@@ -11,7 +11,8 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.migration import api, departures, move_journal, recovery, reservations
+from saltvirt.host.migration import departures, move_journal, recovery, reservations
+from saltvirt.host.migration import job as job_module
 from saltvirt.host.storage import usage
 from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
@@ -384,14 +385,14 @@ def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, j
     dom.undefine()
     journal = begun(job, about, created=("/there",), left=("/here",), phase=phase)
     words = (
-        r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again by "
-        r"that; if it was removed on purpose, salt-run virt.migrate_recover web1 removed=True$"
+        r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again from "
+        r"that file; if it was removed on purpose, salt-run virt.migrate_recover web1 removed=True$"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         recovery.recover(conn, journal, job)
     assert (done, journal.read().phase) == ([], phase)
     found = recovery.recover(conn, journal, job, removed=True)
-    kept = {"/here": "web1 left it here before it was removed"}
+    kept = {"/here": "web1 left this file before it was removed"}
     assert (found.outcome, found.kept) == ("removed", kept)
     assert done == [("cleaned" if phase == PREPARING else "released", ("/there",))]
     assert journal.read() is None
@@ -407,7 +408,7 @@ def test_a_guest_that_is_there_is_not_removed_by_word(peer, dom, job, done):
 def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job, done):
     about = report(dom)
     found = ended(dom, job, about, phase=MOVED)
-    why = f"web1 is not on {peer.getHostname()} any more: look where it is, first"
+    why = f"web1 is no longer on {peer.getHostname()}: find it first"
     assert (found.outcome, found.kept) == ("moved", {"/here": why})
     assert done == [("released", ("/there",))]
 
@@ -429,7 +430,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     another = conn.defineXML(text)
     found = ended(another, job, about)
     assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
-    why = "another guest is called web1 here by now: look whose it is"
+    why = "another guest has the name web1 on this host now: check to which guest this file belongs"
     gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
     assert (found.deleted, found.kept) == (gone, kept)
     assert done == [("released" if there else "cleaned", ("/there",))]
@@ -472,7 +473,7 @@ def test_the_files_that_were_written_to_there_are_named(peer, dom, monkeypatch):
 def test_the_target_is_the_one_of_the_journal(job, monkeypatch):
     """Whichever the guest is to go to by now."""
     monkeypatch.setattr(
-        api.peer, "connect", lambda transport, *_who: contextlib.nullcontext(transport.uri)
+        job_module.peer, "connect", lambda transport, *_who: contextlib.nullcontext(transport.uri)
     )
     with recovery.connect_target(job, "qemu+tls://hv2/system") as found:
         assert found == "qemu+tls://hv2/system" != job.transport.uri

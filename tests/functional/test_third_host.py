@@ -15,7 +15,7 @@ from tests.functional.test_migrate_faults import dom, job  # noqa: F401
 from tests.functional.test_recovery import done, strict  # noqa: F401
 from tests.functional.test_unreachable_target import dead  # noqa: F401
 
-WHY = "web1 is on hv3 by now: look at it there before you delete this"
+WHY = "web1 is on hv3 by now: check it there before you delete this file"
 
 
 def end(conn, job, about, **more):

@@ -96,7 +96,7 @@ def test_a_guest_that_only_the_lost_host_had_is_not_said_to_be_here(dead, dom):
     dom.undefine()
     words = (
         r"web1 cannot run here without hv2: it is on neither host; .* is in .*/web1\.json: define "
-        r"it again by that; if it was removed on purpose, remove that file$"
+        r"it again from that file; if it was removed on purpose, remove that file$"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         end(conn, dead, about, "hv2")
@@ -203,7 +203,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
     gone, kept, still = unreachable_target.hand_over(job)
     assert (gone, kept, cleaned) == ([], {}, [])
     words = (
-        "it said what hv2 may still hold for web1: look for its files there, and remove this one"
+        "it recorded what hv2 may still have for web1: check its files there, and remove this file"
     )
     assert path in still["hv2"]
     assert words in still["hv2"]
@@ -238,7 +238,7 @@ def test_what_is_of_a_guest_that_is_there_again_stays(peer, job, cleaned, back):
     gone, _, still = unreachable_target.hand_over(job)
     assert bool(cleaned) == bool(gone) == (back == "not") != os.path.exists(path)
     words = {
-        "not": "", "on its way": "web1 is on its way to hv2 again: wait for it",
+        "not": "", "on its way": "web1 is being moved to hv2 again: wait for it",
         "by its UUID": "hv2 has a guest web1, and files of a migration that was broken off",
         "by its name": "salt hv2 virt.undefine web1 leaves its disks",
     }  # fmt: skip

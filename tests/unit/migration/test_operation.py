@@ -619,7 +619,7 @@ def test_where_the_target_refuses_nothing_was_made(tmp_path):
 
 def test_what_was_made_before_a_libvirt_refused_is_removed_and_another_host_is_tried(tmp_path):
     """QEMU does not start there; disks were made by then."""
-    left = "it stays until hv2 knows that nobody uses it: salt-run virt.migrate_recover web1"
+    left = "it stays until hv2 knows that it is unused: salt-run virt.migrate_recover web1"
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={})
 
     def migrate_to(host, asked):

@@ -1,7 +1,7 @@
-"""A guest of this host moves to another one.
+"""Migrate a guest of this host to another one.
 
-All of it is done from the guest's host, through the two libvirts: what the other host has
-is asked, and made, over the same encrypted connection on which the guest then travels.
+Everything is done from the guest's host through the two libvirts: the target is queried and
+prepared over the same encrypted connection over which the guest is sent.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from saltvirt.migration.facts import GuestReport, TargetReport
 
 
 def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
-    """Moves the guest: a Moved; a Recovered where an earlier attempt had moved it already.
+    """Migrate the guest. Return a MigrationResult, or a RecoveryResult if an earlier attempt had
+    moved it already.
 
-    What an earlier attempt left half done is ended first. Raises NotFound,
-    ConnectionFailed, MigrationFailed (TargetRefused when another target may take it): the guest is
-    then where it was, and the target clean
-    unless the message says what is left.
+    An incomplete earlier attempt is ended first. Raises NotFound, ConnectionFailed, MigrationFailed
+    (TargetRefused if another target may accept the guest): the guest is then where it was, and the
+    target is clean unless the message names what is left.
     """
     operation = f"virt.migrate to {job.transport.host}"
     with (
@@ -52,7 +52,7 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
             report, host, request = examine(dom, peer, job)
             guest_reasons = checks.guest_reasons(report, request)
             reasons = guest_reasons + checks.target_reasons(report, host, request)
-            if reasons:  # what is against this target alone need not be against another
+            if reasons:  # reasons against this target alone need not apply to another one
                 kind: type[errors.MigrationFailed] = (
                     errors.MigrationFailed if guest_reasons else errors.TargetRefused
                 )
@@ -64,7 +64,7 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
 def _end_earlier(
     conn: libvirt.virConnect, job: MigrationJob, journal: move_journal.MigrationJournal
 ) -> RecoveryResult | None:
-    """Ends what a killed migration of this guest began: its result if that has moved it."""
+    """End an interrupted migration of this guest; return its result if it has moved the guest."""
     if journal.read() is None:
         return None
     job.report_step("ending an earlier migration of this guest")
@@ -76,7 +76,8 @@ def _end_earlier(
 
 @contextlib.contextmanager
 def _connected(job: MigrationJob) -> Iterator[libvirt.virConnect]:
-    """The connection to the target for the block; without it the guest stays, and says so."""
+    """Connect to the target for the block. Without a connection, raise TargetRefused with the
+    reason."""
     with contextlib.ExitStack() as stack:
         try:
             peer = stack.enter_context(job.peer())
@@ -87,14 +88,14 @@ def _connected(job: MigrationJob) -> Iterator[libvirt.virConnect]:
 
 
 def _unreachable(job: MigrationJob, exc: Exception) -> list[str]:
-    """Why there is no connection: what is known of certificates, then libvirt's words."""
+    """Return why there is no connection: invalid certificates, then libvirt's message."""
     return [*checks.trust.invalid_reasons(job.certificates, job.transport), str(exc)]
 
 
 def examine(
     dom: libvirt.virDomain, peer: libvirt.virConnect, job: MigrationJob
 ) -> tuple[GuestReport, TargetReport, request_module.CheckedMigration]:
-    """(the guest's report, the target's, the Request); changes nothing."""
+    """Return (the guest's report, the target's report, the CheckedMigration); change nothing."""
     report = facts.guest(dom)
     with facts.marked(report) as marks:
         host = facts.target(peer, report, marks)
@@ -109,7 +110,7 @@ def examine(
 
 
 def migratable(conn: libvirt.virConnect, job: MigrationJob, check_target: bool) -> MigrationCheck:
-    """The standing answer. check_target: also ask the target of the job."""
+    """Return whether the guest can migrate. check_target: also query the target of the job."""
     dom = lookup.lookup(conn, job.name)
     if not check_target:
         request = request_module.CheckedMigration(job.options, job.transport)
@@ -134,8 +135,8 @@ def recover(
     elsewhere: Collection[str] = (),
     removed: bool = False,
 ) -> RecoveryResult:
-    """Ends a killed migration: see unreachable_target.ended; outcome "nothing" without one. Then
-    hands over what earlier ones have left to hosts that did not answer."""
+    """End an interrupted migration, see unreachable_target.end_migration; the outcome is "nothing"
+    without one. Then hand over what earlier migrations have left on hosts that did not answer."""
     with (
         move_journal.MigrationJournal(job.journals, job.name) as journal,
         guest_lock.acquire(job.locks, "virt.migrate_recover", job.name),

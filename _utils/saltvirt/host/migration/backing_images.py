@@ -1,11 +1,12 @@
-"""The images that thin disks are based on: each comes to the target once, and stays there.
+"""Copy the backing images of thin disks: each is copied to a target once, and stays there.
 
-libvirt cannot rename a file of another host. So while an image is copied a file ``.NAME.coming``
-lies beside it: who makes that file copies, everybody else waits until it is gone, or until the
-image has not grown for a minute. What came whole stays, for others may be based on it by then.
+libvirt cannot rename a file of another host. While an image is copied, a file ``.NAME.coming``
+exists beside it: the migration that creates that file copies, all others wait until it is removed,
+or until the image has not grown for a minute. A complete image stays, because other guests may be
+based on it by then.
 
-An image of the cache is named by its content. It is recorded in the target's cache as in
-ours, so that the next guest finds it and ``virt.image_prune`` knows it.
+An image of the cache is named by its content. It is recorded in the target's cache as in ours, so
+that the next guest uses it and ``virt.image_prune`` knows it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from saltvirt.migration.facts import BackingFile
 if TYPE_CHECKING:
     from saltvirt.host.migration.target_files import MigrationTarget
 
-# a copy that another migration has begun and that does not grow for so long has died
+# seconds without growth after which another migration's copy is taken for dead
 STALLED_S = 60
 _MODE = "0444"
 
 
 def transfer(target: MigrationTarget, base: BackingFile) -> None:
-    """Sees to it that the target has the image, whole and the same as ours.
+    """Ensure that the target has the image, complete and equal to ours.
 
-    target: a prepare.Target; base: of a storage.DiskPlan. Raises MigrationFailed.
+    target: a MigrationTarget; base: from a storage.DiskPlan. Raises MigrationFailed.
     """
     path, named_by_content = base.path, storage.by_content(base.path)
     is_ours = _ensure_copy(target, base) or named_by_content
@@ -44,16 +45,17 @@ def transfer(target: MigrationTarget, base: BackingFile) -> None:
 
 
 def _ensure_copy(target: MigrationTarget, base: BackingFile) -> bool:
-    """Whether we have brought it. False: it was there, or another migration has."""
+    """Return True if this migration has copied the image, False if it existed or another migration
+    copied it."""
     while not _is_available(target, base):
-        with contextlib.suppress(errors.AlreadyExists):  # another one was quicker
+        with contextlib.suppress(errors.AlreadyExists):  # another migration was faster
             _copy(target, base)
             return True
     return False
 
 
 def _copy(target: MigrationTarget, base: BackingFile) -> None:
-    """Copies the image; raises AlreadyExists when somebody else does, or has."""
+    """Copy the image. Raises AlreadyExists if another migration copies it, or has copied it."""
     path, incoming = base.path, storage.incoming_path(base.path)
     target.create_file(incoming, "raw", 0, None)
     try:
@@ -71,13 +73,14 @@ def _copy(target: MigrationTarget, base: BackingFile) -> None:
 
 
 def _fingerprint(path: str) -> tuple[int, int, int]:
-    """What changes when somebody writes to a file."""
+    """Return the values that change when the file is written to."""
     stat = os.stat(path)
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _is_available(target: MigrationTarget, base: BackingFile) -> bool:
-    """Whether the whole image is there; waits for another migration that is bringing it."""
+    """Return whether the target has the complete image; wait for another migration that copies
+    it."""
     path, since = base.path, time.monotonic()
     last_state: tuple[int | None, bool] | None = None
     while True:
@@ -99,7 +102,7 @@ def _is_available(target: MigrationTarget, base: BackingFile) -> bool:
 
 
 def _record(target: MigrationTarget, path: str) -> None:
-    """What our cache knows of the image, for the target's."""
+    """Copy our cache's record of the image to the target's cache."""
     folder, name = os.path.split(path)
     record = os.path.join(folder, ".meta", f"{name}.json")
     if os.path.exists(record):

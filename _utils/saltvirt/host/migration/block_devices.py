@@ -1,4 +1,4 @@
-"""What a block device is, on this host or the other: the numbers that its makers gave it."""
+"""The identity of a block device on either host: its world-wide numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltvirt.migration.facts import DeviceIdentity
 
 
 def identity(conn: libvirt.virConnect, path: str) -> DeviceIdentity:
-    """What saltvirt.migration.shared.device compares, of a path."""
+    """Return the DeviceIdentity of a path, for saltvirt.migration.shared.device."""
     try:
         volume = conn.storageVolLookupByPath(path)
     except libvirt.libvirtError:
@@ -22,19 +22,19 @@ def identity(conn: libvirt.virConnect, path: str) -> DeviceIdentity:
 
 
 def volume_identity(volume: libvirt.virStorageVol) -> DeviceIdentity:
-    """The same of a volume that a storage pool shows."""
+    """Return the DeviceIdentity of a volume in a storage pool."""
     conn, pool = volume.connect(), volume.storagePoolLookupByVolume()
     if pool_source.type_of(pool) == "logical":
         source = ElementTree.fromstring(volume.XMLDesc()).iterfind("source/device")
         devices = {device.get("path", "") for device in source}
         return DeviceIdentity(volume.key(), tuple(sorted(_number(conn, d) or "" for d in devices)))
-    # of a SCSI device the key is what scsi_id tells of it; of others it is a path
+    # the key of a SCSI device is its scsi_id, that of other devices is a path
     number = volume.key() if shared.world_wide(volume.key()) else _number(conn, volume.path())
     return DeviceIdentity(None, (number,))
 
 
 def _number(conn: libvirt.virConnect, path: str) -> str | None:
-    """The world-wide number of a disk, with the partition's; None for one without."""
+    """Return the world-wide number of a disk, with the partition's; None without one."""
     for names, serial in _disks(conn):
         for name in names:
             part = re.fullmatch(re.escape(name) + r"((?:p|-part)?\d+)?", path)
@@ -49,15 +49,15 @@ def _partition(text: str | None) -> str:
 
 
 def _disks(conn: libvirt.virConnect) -> Iterator[tuple[list[str], str | None]]:
-    """(paths, serial number) of the host's disks, as udev has them."""
+    """Yield (paths, serial number) of the host's disks, according to udev."""
     try:
         devices = conn.listAllDevices(libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_STORAGE)
-    except libvirt.libvirtError:  # libvirt has no driver for it there
+    except libvirt.libvirtError:  # the target's libvirt has no node device driver
         return
     for device in devices:
         try:
             root = ElementTree.fromstring(device.XMLDesc(0))
-        except libvirt.libvirtError:  # pulled out since it was listed
+        except libvirt.libvirtError:  # removed since it was listed
             continue
         names = {node.text for node in root.iterfind("devnode")}
         names |= {node.text for node in root.iterfind("capability/block")}

@@ -1,4 +1,4 @@
-"""After the move: is it true, and what may go."""
+"""Verify a migration, then clean up on the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saltvirt.migration.journal import JournalEntry
 
 
 def find(conn: libvirt.virConnect, guest_uuid: str) -> libvirt.virDomain | None:
-    """The domain of that UUID, or None."""
+    """Return the domain of that UUID, or None."""
     try:
         return conn.lookupByUUIDString(guest_uuid)
     except libvirt.libvirtError as exc:
@@ -30,9 +30,9 @@ def confirm(
     report: GuestReport,
     persistent: bool = True,
 ) -> libvirt.virDomain:
-    """The guest's domain on the target, when it is there for good and no longer here.
+    """Return the guest's domain on the target if it is there for good and no longer on the source.
 
-    Raises MigrationFailed, which says what libvirt shows on both ends.
+    Raises MigrationFailed with what libvirt shows on both hosts.
     """
     with translated():
         target_dom = find(peer, report.uuid)
@@ -56,10 +56,11 @@ def confirm(
 def transfer_autostart(
     conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport
 ) -> None:
-    """Lets the target start the guest with itself as this host did, which libvirt does not carry
-    over; and this host no more, where its definition stays.
+    """Set autostart on the target as it was on the source, which libvirt does not transfer, and
+    disable it on the source if the definition stays there.
 
-    Only when the guest is not this host's any more: after a loss of power it would run on both.
+    Call this only when the guest has left the source: after a power failure it would otherwise
+    start on both hosts.
     """
     with translated():
         source_dom, target_dom = find(conn, report.uuid), find(peer, report.uuid)
@@ -70,16 +71,15 @@ def transfer_autostart(
 
 
 def disable_autostart(dom: libvirt.virDomain, report: GuestReport) -> None:
-    """This host does not start the guest with itself while it is handed over: a host that lost its
-    power just then would start its old copy at boot. Who ends the migration sets it again, here or
-    there."""
+    """Disable autostart on the source during the hand-over: a host that loses its power then would
+    start its old copy at boot. The end of the migration enables it again, on one of the hosts."""
     if report.autostart:
         with translated():
             dom.setAutostart(0)
 
 
 def restore_autostart(conn: libvirt.virConnect, report: GuestReport) -> None:
-    """The guest stays here, and starts with the host as before."""
+    """Restore autostart of a guest that stays on the source."""
     if report.autostart:
         with translated():
             source_dom = find(conn, report.uuid)
@@ -88,11 +88,11 @@ def restore_autostart(conn: libvirt.virConnect, report: GuestReport) -> None:
 
 
 def send_checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str, str]:
-    """Tells the target of the guest's checkpoints: libvirt brings their bitmaps, but not them. Of a
-    guest that is not there, nothing.
+    """Define the guest's checkpoints on the target: libvirt transfers their bitmaps, but not the
+    checkpoints. Does nothing for a guest that the target does not have.
 
-    Returns the name of each that the target did not take to its reason: the next backup reads
-    whole what would have stood on it.
+    Returns each checkpoint that the target rejected, with the reason: the next backup cannot be
+    based on it.
     """
     try:
         target_dom = find(peer, entry.report.uuid)
@@ -101,22 +101,23 @@ def send_checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str,
             if target_dom is not None
             else {}
         )
-    except libvirt.libvirtError as exc:  # the move stands all the same
+    except libvirt.libvirtError as exc:  # the migration has succeeded nevertheless
         return {"all": str(exc)}
 
 
 def remove_source(
     conn: libvirt.virConnect, report: GuestReport, paths: Iterable[str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Deletes the disks that the guest left here. Returns (deleted, kept with the reason).
+    """Delete the disks that the guest left on the source. Return (deleted, {path: reason} of those
+    kept).
 
-    paths: of what was copied and stayed here. One of which it is not proven that nobody else
-    could reach it is kept; all of them when the guest itself is here again.
+    paths: of copied disks. A disk is kept if it is not proven that no other guest or host can use
+    it; all are kept if the guest is on the source again.
     """
     paths = list(paths)
     with translated():
         if find(conn, report.uuid) is not None:
-            return [], dict.fromkeys(paths, f"{report.name} is defined here")
+            return [], dict.fromkeys(paths, f"{report.name} is defined on this host")
         names = {files.real(path): path for path in paths}
         with usage.prevent_open(conn, names) as claims:
             used = usage.read(conn, report.uuid, sibling_paths=paths)
@@ -124,13 +125,13 @@ def remove_source(
             try:
                 if shared_paths:
                     target_leftovers.record_local(report.name, filter(os.path.isfile, shared_paths))
-            except (errors.VirtError, OSError) as exc:  # the move stands all the same
+            except (errors.VirtError, OSError) as exc:  # the migration has succeeded nevertheless
                 note = f"it could not be noted: {exc}"
                 reasons.update((path, f"{reasons[path]}; {note}") for path in shared_paths)
             deleted, retained = [], {names[path]: reason for path, reason in reasons.items()}
             for real in deletable:
                 path = names[real]
-                # the disk, not the link to it; a device by its name
+                # the disk itself, not a link to it; a device by its name
                 volume_path = real if os.path.isfile(real) else path
                 try:
                     was_deleted = remote_storage.delete(conn, volume_path)

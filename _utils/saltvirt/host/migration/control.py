@@ -1,4 +1,4 @@
-"""A hand on a migration that runs."""
+"""Control a running migration."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _WAIT_S = 30
 
 
 def _outgoing(dom: libvirt.virDomain) -> bool:
-    """Whether libvirt is moving the domain away at this moment."""
-    with contextlib.suppress(libvirt.libvirtError):  # it is off, or gone
+    """Return whether libvirt is migrating the domain away now."""
+    with contextlib.suppress(libvirt.libvirtError):  # the domain is off, or gone
         stats = dom.jobStats()
         outgoing = stats.get("operation") == libvirt.VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT
         return outgoing and stats.get("type") in (1, 2)
@@ -27,9 +27,9 @@ def _nothing(conn: libvirt.virConnect, name: str) -> errors.OperationFailed:
 
 
 def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLDER) -> bool:
-    """Ends the migration; True once nothing of it is at work any more.
+    """Abort the migration; True once no part of it is running.
 
-    While disks are copied by us, and not by libvirt, the process that does it is asked to.
+    If Salt Virt copies disks, rather than libvirt, the process that copies is asked to stop.
     """
     journal = move_journal.MigrationJournal(journals, name)
     with translated(f"abort the migration of {name}"):
@@ -43,7 +43,8 @@ def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLD
         while _abort_job(dom, journal):
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
-                    f"{name}: the command was taken, but it still migrates after {_WAIT_S} s"
+                    f"{name}: the request was accepted, but the guest still "
+                    f"migrates after {_WAIT_S} s"
                 )
             time.sleep(0.2)
         if lookup.find(conn, name) is None:
@@ -52,16 +53,16 @@ def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLD
 
 
 def _abort_job(dom: libvirt.virDomain, journal: move_journal.MigrationJournal) -> bool:
-    """Ends libvirt's part, whenever it begins; whether anything is at work."""
+    """Abort libvirt's part whenever it starts; return whether any part is still running."""
     outgoing = _outgoing(dom)
     if outgoing:
-        with contextlib.suppress(libvirt.libvirtError):  # it has just ended by itself
+        with contextlib.suppress(libvirt.libvirtError):  # the job has just ended by itself
             dom.abortJob()
     return outgoing or move_journal.at_work(journal)
 
 
 def start_postcopy(conn: libvirt.virConnect, name: str) -> bool:
-    """Lets the guest run on the target before its memory is all there."""
+    """Start the guest on the target before all its memory is there."""
     with translated(f"start post-copy of {name}"):
         dom = lookup.lookup(conn, name)
         if not _outgoing(dom):

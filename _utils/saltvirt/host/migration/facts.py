@@ -1,4 +1,4 @@
-"""What a migration's checks must know of the guest, on its host, and of the other host."""
+"""Collect the facts for a migration's checks: about the guest, its host, and the target."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def guest(dom: libvirt.virDomain) -> GuestReport:
-    """The report of a guest of this host. Opens no disk for writing."""
+    """Return the report of a guest of this host. Opens no disk for writing."""
     conn = dom.connect()
     with translated():
         active = bool(dom.isActive())
         root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
         kind, cpu = root.find("os/type"), root.find("cpu")
         restore = live_restores.load(dom.name())
-        # what it stands on is read from another machine, if that can be reached
+        # the backup is read from another machine, if that can be reached
         disks, orphaned_layers = ((), ()) if restore else _storage(dom, root)
         pending_disks = () if restore or not active else _pending_disks(dom, root)
         return GuestReport(
@@ -101,8 +101,8 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
 
 
 def process(dom: libvirt.virDomain) -> str | None:
-    """What tells the process that runs a guest of this host from an earlier and a later one: the
-    host's boot, and libvirt's number. None of a guest that does not run."""
+    """Return what identifies the process that runs a guest of this host: the host's boot ID, and
+    libvirt's domain ID. None if the guest is off."""
     number = dom.ID() if dom.isActive() else -1
     if number < 0:
         return None
@@ -111,14 +111,14 @@ def process(dom: libvirt.virDomain) -> str | None:
 
 
 def _cids(trees: Iterable[Element]) -> set[int]:
-    """The fixed CIDs of a guest's vsock, by its definitions."""
+    """Return the fixed vsock CIDs in the definitions of a guest."""
     elements = [cid for tree in trees for cid in tree.iterfind("devices/vsock/cid")]
     fixed = [cid for cid in elements if cid.get("auto") != "yes"]
     return {int(cid.get("address", "")) for cid in fixed if cid.get("address", "").isdigit()}
 
 
 def _snapshots(dom: libvirt.virDomain) -> list[Element]:
-    """The XML of the guest's snapshots, parsed."""
+    """Return the parsed XML of the guest's snapshots."""
     snapshots = []
     for snapshot in dom.listAllSnapshots():
         with skip_deleted():
@@ -128,7 +128,7 @@ def _snapshots(dom: libvirt.virDomain) -> list[Element]:
 
 @contextlib.contextmanager
 def skip_deleted() -> Iterator[None]:
-    """Passes over a snapshot that went since it was listed."""
+    """Ignore a snapshot that was deleted after it was listed."""
     try:
         yield
     except libvirt.libvirtError as exc:
@@ -139,9 +139,9 @@ def skip_deleted() -> Iterator[None]:
 def _storage(
     dom: libvirt.virDomain, root: Element
 ) -> tuple[tuple[DiskReport, ...], tuple[str, ...]]:
-    """(the disks, the files of snapshots on which no disk stands).
+    """Return (the disks, files of snapshots that no disk depends on).
 
-    The guest's own files are those of our record, and those on which a snapshot of it set an
+    The guest's own files are those of its record, and those on which one of its snapshots set an
     overlay.
     """
     conn, snapshots = dom.connect(), _snapshots(dom)
@@ -156,8 +156,8 @@ def _storage(
 
 
 def _pending_disks(dom: libvirt.virDomain, root: Element) -> tuple[DiskReport, ...]:
-    """The disks that a running guest has not yet: libvirt takes its definition along, and nobody
-    would copy them. root: what it runs with."""
+    """Return the disks that a running guest does not have yet: libvirt transfers their definitions,
+    but nothing would copy their data. root: the running XML."""
     if not dom.isPersistent():
         return ()
     definition = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
@@ -172,7 +172,7 @@ def _nic(nic: Element) -> NicReport:
 
 
 def _hostdevs(root: Element) -> tuple[str, ...]:
-    """The devices of the host in the guest; a virtual function of a network card (SR-IOV) is an
+    """Return the host devices of the guest; a virtual function of a network card (SR-IOV) is an
     interface of its own type."""
     devices = [_hostdev(dev) for dev in root.iterfind("devices/hostdev")]
     nics = root.iterfind("devices/interface[@type='hostdev']")
@@ -186,18 +186,18 @@ def _hostdev(dev: Element) -> str:
 
 
 def host_uuid(conn: libvirt.virConnect) -> str | None:
-    """What tells one host from another: libvirt's, made from the BIOS or its own file."""
+    """Return libvirt's UUID of the host, from the BIOS or libvirt's own file."""
     root = ElementTree.fromstring(conn.getCapabilities())
     return root.findtext("host/uuid")
 
 
 def _is_hosts(cpu: Element | None) -> bool:
-    """Whether a guest has just the CPU of its host."""
+    """Return whether the guest has exactly the CPU of its host."""
     return cpu is not None and cpu.get("mode") == "host-passthrough"
 
 
 def host_cpu(conn: libvirt.virConnect) -> HostCpu | None:
-    """The host's own CPU, or None where libvirt does not know it."""
+    """Return the host's CPU, or None if libvirt does not know it."""
     cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
     if cpu is None or cpu.findtext("model") is None:
         return None
@@ -208,10 +208,10 @@ def host_cpu(conn: libvirt.virConnect) -> HostCpu | None:
 def target(
     peer: libvirt.virConnect, report: GuestReport, marks: Mapping[str, str] | None = None
 ) -> TargetReport:
-    """The other host's report, but for the guests that are on their way to it.
+    """Return the target's report, without the guests that are being moved to it.
 
-    peer: the connection to it; marks: {folder: name of a file that the source has just put
-    there}, which proves shared storage when the target sees it.
+    peer: the connection to it; marks: {folder: name of a marker file of the source}, which proves
+    shared storage if the target sees it.
     """
     with translated():
         capabilities = ElementTree.fromstring(peer.getCapabilities())
@@ -240,7 +240,7 @@ def target(
 
 
 def domains(peer: libvirt.virConnect) -> tuple[DomainReport, ...]:
-    """The target's guests, and what they are promised."""
+    """Return the target's guests, with the resources promised to them."""
     flags = libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART
     autostarted = {dom.UUIDString() for dom in peer.listAllDomains(flags)}
     reports = []
@@ -258,7 +258,7 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
     running = {int(used.get("address", 0))} if used is not None else set()
     guest_facts = placement_facts.read(dom.name(), trees)
     return DomainReport(
-        # whether its process lives can be asked on its own host only: it counts as being created
+        # only its own host knows whether its process lives: it counts as being created
         replace(
             guest_facts, uuid=dom.UUIDString(), state=state, autostart=autostart, interrupted=False
         ),
@@ -268,7 +268,7 @@ def _domain(dom: libvirt.virDomain, autostart: bool) -> DomainReport:
 
 
 def growth(peer: libvirt.virConnect) -> dict[str, int]:
-    """What the thin disks of the target's guests may still grow, by folder."""
+    """Return the bytes by which thin disks of the target's guests may still grow, by folder."""
     by_folder: dict[str, int] = {}
     for _, stats in peer.getAllDomainStats(
         libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BLOCK,
@@ -285,9 +285,9 @@ def growth(peer: libvirt.virConnect) -> dict[str, int]:
 
 
 def _links(peer: libvirt.virConnect, kind: str | None = None) -> list[str] | None:
-    """The names of the host's network interfaces, or of its bridges only.
+    """Return the names of the host's network interfaces, or only of its bridges.
 
-    None when libvirt cannot say; it then refuses the guest itself when it arrives.
+    None if libvirt does not know them; it then rejects the guest itself when it arrives.
     """
     try:
         links = peer.listAllInterfaces()
@@ -319,7 +319,7 @@ def _runs(
     emulator: str | None,
     machine: tuple[str | None, str | None, str | None, int],
 ) -> bool:
-    """Whether the host has an emulator of that path for the machine."""
+    """Return whether the host has an emulator of that path for the machine."""
     try:
         peer.getDomainCapabilities(emulator, *machine)
     except libvirt.libvirtError:
@@ -328,7 +328,7 @@ def _runs(
 
 
 def _cpu_error(peer: libvirt.virConnect, report: GuestReport) -> str | None:
-    """Why the guest's CPU does not run there, in libvirt's words; None when it does."""
+    """Return libvirt's reason why the guest's CPU does not run on the target; None if it does."""
     if report.cpu is None or ElementTree.fromstring(report.cpu).get("mode") == "maximum":
         return None
     flags = libvirt.VIR_CONNECT_COMPARE_CPU_FAIL_INCOMPATIBLE
@@ -344,8 +344,8 @@ def _cpu_error(peer: libvirt.virConnect, report: GuestReport) -> str | None:
 
 
 def paths(report: GuestReport) -> list[str]:
-    """Every path of the source that matters at the same place on the target: disks that are no
-    volumes, backing files, variables."""
+    """Return the source's paths that matter at the same location on the target: disks that are not
+    volumes, backing files, firmware variables."""
     candidates: list[str | None] = []
     for disk in report.all_disks:
         if _is_readable(disk):
@@ -355,14 +355,14 @@ def paths(report: GuestReport) -> list[str]:
 
 
 def _is_readable(disk: DiskReport) -> bool:
-    """Whether it is in a file or device of this host that could be looked at."""
+    """Return whether the disk is in a file or device of this host that could be inspected."""
     return bool(disk.source) and disk.is_local and not disk.trouble
 
 
 def _folders(
     peer: libvirt.virConnect, report: GuestReport, marks: Mapping[str, str]
 ) -> tuple[dict[str, LocationReport], dict[str, int | None]]:
-    """(what the target has of all places, the bytes that are free in each folder there)."""
+    """Return (the target's report of all locations, the free bytes in each folder there)."""
     by_folder: dict[str, list[str]] = {}
     for path in paths(report):
         by_folder.setdefault(os.path.dirname(path), []).append(path)
@@ -384,7 +384,7 @@ def _folders(
                     )
             for path in set(folder_paths) & {*blocks}:
                 locations[path] = _device(peer, pool, path, blocks[path])
-        for path, same in compared.items():  # now that others can have the folder: it may take long
+        for path, same in compared.items():  # the pool of the folder is closed: this may take long
             locations[path] = replace(locations[path], same_content=same())
     for disk in report.all_disks:
         if disk.pool and not disk.trouble:
@@ -399,8 +399,8 @@ def _folders(
 def _proof(
     pool: libvirt.virStoragePool | None, mark: str | None, folder: str
 ) -> shared_folders.Proof:
-    """(whether the target's folder is the same one as ours, why that is not known)."""
-    if pool is None:  # there is none
+    """Return (whether the target's folder is the same as ours, why that is unknown)."""
+    if pool is None:  # the folder does not exist
         return False, None
     return shared_folders.same(pool, mark, shared_folders.file_system(folder))
 
@@ -408,7 +408,7 @@ def _proof(
 def _path(
     pool: libvirt.virStoragePool | None, path: str, proof: shared_folders.Proof
 ) -> LocationReport:
-    """What the target has at a path."""
+    """Return the target's report of a path."""
     exists = pool is not None and remote_storage.volume(pool, path) is not None
     shared, reason = shared_folders.file_proof(path, proof)
     if shared and not exists:
@@ -417,15 +417,15 @@ def _path(
 
 
 def _name(pool: libvirt.virStoragePool | None) -> str | None:
-    """The name of a pool of the user's."""
+    """Return the name of a pool that belongs to the operator."""
     return None if pool is None or remote_storage.is_transient(pool) else pool.name()
 
 
 def _device(
     peer: libvirt.virConnect, pool: libvirt.virStoragePool | None, path: str, disk: DiskReport
 ) -> LocationReport:
-    """What the target has at the path of a block device. Without a pool of a kind that can be
-    filled there it can only be proven shared."""
+    """Return the target's report of a block device's path. Without a pool in which libvirt can fill
+    a device, it can only be verified as shared."""
     exists = pool is not None and remote_storage.volume(pool, path) is not None
     name = _name(pool) if pool and pool_source.type_of(pool) in shared.FILLED_POOLS else None
     location = LocationReport(exists, path=path, pool=name)
@@ -446,11 +446,11 @@ def _base(
     location: LocationReport,
     base: BackingFile,
 ) -> tuple[LocationReport, Callable[[], bool]]:
-    """Of a backing file that is there: with ``coming``; and what says whether it is the same, for
-    when the pool is closed.
+    """Return the report of an existing backing file, with ``incoming``, and a function that
+    compares its content after the pool was closed.
 
-    A file that our image cache named by its content need not be read; one that is shorter
-    is still being copied.
+    A file whose name is the hash of its content need not be read; a shorter one is still being
+    copied.
     """
     if remote_storage.volume(pool, storage.incoming_path(base.path)) is not None:
         return replace(location, incoming=True), lambda: True
@@ -464,8 +464,8 @@ def _base(
 
 
 def marked(report: GuestReport) -> AbstractContextManager[dict[str, str]]:
-    """Puts a file with a name of its own beside each file of the guest for the block:
-    {folder: name}, see shared_folders."""
+    """Create a marker file beside each file of the guest for the block: {folder: name}, see
+    shared_folders."""
     file_paths: list[str] = [report.nvram] if report.nvram else []
     for disk in report.all_disks:
         if _is_readable(disk) and disk.type == "file" and (disk.seed or not disk.read_only):

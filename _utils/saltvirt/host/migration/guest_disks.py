@@ -1,4 +1,4 @@
-"""The disks of a domain, as the decisions of a migration want them."""
+"""Read the disks of a domain for the decisions of a migration."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def read(
     owned: Collection[str] = (),
     excluding: Element | None = None,
 ) -> tuple[DiskReport, ...]:
-    """The disks of a domain.
+    """Return the disks of a domain.
 
-    root: the domain's XML as an Element; conn: of its host; own: real paths of the guest's own
-    files. Sizes and backing files come from the files themselves, read without taking their locks.
-    excluding: the XML of a domain whose disks, and drives without a medium, are left out.
+    root: the domain's XML; conn: of its host; owned: real paths of the guest's own files. Sizes and
+    backing files are read from the files, without taking their locks. excluding: the XML of a
+    domain whose disks, and drives without a medium, are omitted.
     """
     excluded = (
         {_medium(disk) for disk in excluding.iterfind("devices/disk")}
@@ -58,7 +58,7 @@ def read(
 
 
 def _seed(disk: DiskReport, owned: Collection[str]) -> DiskReport:
-    """The disk, marked where it is the volume for cloud-init that was made for the guest."""
+    """Return the disk, marked if it is the cloud-init volume that was made for the guest."""
     medium_path = disk.source or ""
     in_seeds = os.path.basename(os.path.dirname(medium_path)) == storage.SEED_FOLDER
     if disk.type != "file" or not disk.read_only or disk.trouble or not in_seeds:
@@ -69,7 +69,7 @@ def _seed(disk: DiskReport, owned: Collection[str]) -> DiskReport:
 
 
 def _medium(disk: Element) -> tuple[str, ...]:
-    """What a disk's medium is, without its format and its options."""
+    """Return the identity of a disk's medium, without its format and options."""
     source = disk.find("source")
     attributes = {} if source is None else source.attrib
     local = [files.real(attributes[key]) for key in ("file", "dev", "dir") if attributes.get(key)]
@@ -81,7 +81,8 @@ def _is_own(path: str, owned: Collection[str]) -> bool:
 
 
 def overlaid_paths(root: Element) -> set[str]:
-    """The paths of the disks on which a snapshot set an overlay. root: the snapshot's XML."""
+    """Return the paths of the disks on which a snapshot set an overlay. root: the snapshot's
+    XML."""
     external = {
         disk.get("name")
         for disk in root.iterfind("disks/disk")
@@ -101,7 +102,7 @@ def _target(disk: Element) -> str:
 
 
 def snapshot_paths(root: Element) -> set[str]:
-    """Every file of an external snapshot: what its disks were, their overlays, its memory."""
+    """Return all files of an external snapshot: the previous disks, their overlays, its memory."""
     paths = {
         path(disk.find("source"))
         for disk in root.iterfind("disks/disk")
@@ -149,7 +150,7 @@ def _network(source: Element) -> NetworkSource:
 
 
 def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
-    """With what the disk's file or device tells of itself."""
+    """Return the disk with the details in its file or device."""
     path = disk.source
     if not path or not disk.is_local or disk.trouble:
         return disk
@@ -170,7 +171,7 @@ def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
                 "to one without (qemu-img convert)"
             )
             return replace(disk, trouble=error)
-    # of a device qemu-img says that it takes no space
+    # qemu-img reports that a device uses no space
     used_bytes = top.size_bytes if disk.type == "block" else top.used_bytes
     return replace(disk, chain=tuple(backing), size_bytes=top.size_bytes, used_bytes=used_bytes)
 
@@ -181,19 +182,20 @@ def _driver(element: Element, name: str, default: str) -> str:
 
 
 def format_of(element: Element) -> str:
-    """The format that the domain declares for a disk; without one libvirt takes raw."""
+    """Return the declared format of a disk; libvirt's default is raw."""
     return _driver(element, "type", "raw")
 
 
 def path(source: Element | None) -> str | None:
-    """What a ``source`` element names, or None."""
+    """Return what a ``source`` element names, or None."""
     if source is None:
         return None
     return next((source.get(name) for name in _SOURCE if source.get(name)), None)
 
 
 def images(path: str, format: str) -> list[BackingFile]:
-    """The image and what it is based on, nearest first. Raises ImageError or OperationFailed."""
+    """Return the image and its backing files, nearest first. Raises ImageError or
+    OperationFailed."""
     argv = ["qemu-img", "info", "-U", "--output=json", "--backing-chain", "-f", format, path]
     out = confined.run(argv, f"read {path}", reads=chain.names(path, format))
     return [_image(info) for info in json.loads(out)]

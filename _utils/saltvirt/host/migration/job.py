@@ -22,12 +22,12 @@ from saltvirt.settings import Connection
 
 @dataclass(frozen=True)
 class MigrationJob:
-    """What to do. configured: this host's ``virt:migration``. local: our own libvirt; username and
+    """The request. configured: this host's ``virt:migration``. local: our own libvirt; username and
     password are the target's. placement, ratios, limits, certificates, overcommit, unmounted: see
-    checks.CheckedMigration. tell: called with a dict at each step: ``text``, and while data travels
-    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. given_up: called
-    with the target's name before the guest goes on without it, as a person said that it is lost.
-    """
+    CheckedMigration. notify: is called with a dict at each step: ``text``, and during the transfer
+    ``percent``, ``remaining_bytes``, ``speed``, ``dirty_rate``, ``elapsed_s``. on_target_lost: is
+    called with the target's name before the migration ends without it, because an operator declared
+    it lost."""
 
     name: str
     transport: Transport

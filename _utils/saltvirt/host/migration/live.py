@@ -1,4 +1,4 @@
-"""One live migration by libvirt, watched to its end."""
+"""One live migration by libvirt, observed until its end."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from saltvirt.migration.policy import (
 )
 
 POLL_S = 0.5
-# libvirt needs a moment to end what it was told to end
+# seconds that libvirt may need to abort a job
 END_S = 30
-# what a binding that was built with an older libvirt does not name, but passes on
+# names that a binding built with an older libvirt lacks, but passes on
 _NEWER = {
     "MIGRATE_DISKS_DETECT_ZEROES": "migrate_disks_detect_zeroes",
     "TLS_DESTINATION": "tls.destination",
 }
-# libvirt's and QEMU's words for a data connection that cannot be made
+# libvirt's and QEMU's message about a data connection that fails
 _QEMUS_PORT = re.compile(r"connect.*:49\d\d\d\b")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What libvirt is asked to do. flags, parameters: by the names that libvirt gives them.
-    pausing: called with the journal's PAUSING before we pause the guest, PAUSED after."""
+    """The request to libvirt. flags, parameters: by libvirt's names. pausing: is called with the
+    journal's PAUSING before the guest is paused, and with PAUSED after."""
 
     uri: str
     flags: frozenset[str] = frozenset()
@@ -51,7 +51,7 @@ class Job:
 
 
 class _MigrateCall(threading.Thread):
-    """libvirt's blocking call, on a thread of its own."""
+    """libvirt's blocking call, in a thread of its own."""
 
     def __init__(self, dom: libvirt.virDomain, job: Job):
         super().__init__(name=f"migrate {dom.name()}", daemon=True)
@@ -67,7 +67,7 @@ class _MigrateCall(threading.Thread):
 
 
 def flags(names: Iterable[str]) -> int:
-    """libvirt's number for the names of VIR_MIGRATE_*. Raises Unsupported."""
+    """Return libvirt's number for names of VIR_MIGRATE_*. Raises Unsupported."""
     number = 0
     for name in names:
         value = getattr(libvirt, f"VIR_MIGRATE_{name}", None)
@@ -78,7 +78,7 @@ def flags(names: Iterable[str]) -> int:
 
 
 def parameters(by_name: Mapping[str, Any]) -> dict[str, Any]:
-    """libvirt's parameters for the names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
+    """Return libvirt's parameters for names of VIR_MIGRATE_PARAM_*. Raises Unsupported."""
     values = {}
     for name, value in by_name.items():
         key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", _NEWER.get(name))
@@ -93,11 +93,11 @@ def perform(
     job: Job,
     notify: Callable[[Progress, float, str | None], None],
 ) -> Progress:
-    """Migrates and watches; returns the last Progress.
+    """Migrate the guest and observe it; return the last Progress.
 
-    notify: called with (Progress, elapsed seconds, text or None) at each look.
-    Raises MigrationFailed with libvirt's words and, when we ended it, why; TargetRefused where
-    nothing of the guest was seen to be sent, so that another host may take it.
+    notify: is called with (Progress, elapsed seconds, text or None) at each observation. Raises
+    MigrationFailed with libvirt's message and, if we aborted it, the reason; TargetRefused if no
+    data of the guest was sent, so that another host may accept it.
     """
     if job.max_downtime:
         with contextlib.suppress(libvirt.libvirtError):
@@ -106,7 +106,7 @@ def perform(
     call.start()
     try:
         progress, abort_reason = _watch(dom, job, call, notify)
-    except BaseException:  # this process is to end: nobody decides while libvirt goes on
+    except BaseException:  # this process ends, and libvirt must not continue without supervision
         _abandon(dom, call)
         raise
     if call.error is not None:
@@ -117,7 +117,7 @@ def perform(
 
 
 def _abandon(dom: libvirt.virDomain, call: _MigrateCall) -> None:
-    """Ends libvirt's part, and waits for its end. In post-copy it goes on."""
+    """Abort libvirt's part, and wait for its end. Post-copy continues."""
     with contextlib.suppress(libvirt.libvirtError):
         dom.abortJob()
     call.join(END_S)
@@ -129,7 +129,7 @@ def _watch(
     call: _MigrateCall,
     notify: Callable[[Progress, float, str | None], None],
 ) -> tuple[Progress, str | None]:
-    """(the last Progress, why we ended it or None)."""
+    """Return (the last Progress, why we aborted it or None)."""
     started = time.monotonic()
     progress = Progress()
     abort_reason: str | None = None
@@ -148,21 +148,21 @@ def _watch(
 
 
 def _resume(dom: libvirt.virDomain) -> None:
-    """Lets a guest run on that we paused; not one that waits for the other host's word."""
+    """Resume a guest that we paused, but not one that waits for the other host."""
     with contextlib.suppress(libvirt.libvirtError):
         if dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]:
             dom.resume()
 
 
 def in_postcopy(dom: libvirt.virDomain) -> bool:
-    """Whether the guest has begun to run on the target, whoever asked for that."""
-    with contextlib.suppress(libvirt.libvirtError):  # it is gone from here: done
+    """Return whether the guest has started on the target."""
+    with contextlib.suppress(libvirt.libvirtError):  # the domain has left this host: done
         return dom.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY]
     return False
 
 
 def statistics(dom: libvirt.virDomain) -> dict[str, Any]:
-    """libvirt's job statistics by name; empty when there are none at this moment."""
+    """Return libvirt's job statistics by name; empty if there are none now."""
     try:
         return dom.jobStats()
     except libvirt.libvirtError:
@@ -170,7 +170,7 @@ def statistics(dom: libvirt.virDomain) -> dict[str, Any]:
 
 
 def completed(dom: libvirt.virDomain) -> dict[str, Any]:
-    """Statistics of the finished migration, asked on the target's domain: a dict."""
+    """Return the statistics of the finished migration from the target's domain."""
     try:
         return dom.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
     except libvirt.libvirtError:
@@ -184,7 +184,7 @@ def _act(
     progress: Progress,
     abort_reason: str | None,
 ) -> tuple[Progress, str | None]:
-    """(the Progress with what was done noted, why we ended it or None)."""
+    """Perform the action. Return (the updated Progress, why we aborted the migration or None)."""
     try:
         if action.kind == ABORT and abort_reason is None:
             dom.abortJob()
@@ -201,7 +201,7 @@ def _act(
             job.pausing(journal.PAUSED)
             return replace(progress, paused=True), abort_reason
     except libvirt.libvirtError:
-        # the job has just ended, or is not yet where it can take this: the next look tells
+        # the job has just ended, or cannot accept this yet: the next observation decides
         return progress, abort_reason
     return progress, abort_reason
 
@@ -214,7 +214,7 @@ def _failure(
         message += " (TCP ports 49152-49215 must be open between hypervisors)"
     if abort_reason:
         return errors.MigrationFailed(f"aborted: {abort_reason} ({message})")
-    # somebody who ends the job wants no other host
+    # after an explicit abort no other host is tried
     by_hand = error.get_error_code() == libvirt.VIR_ERR_OPERATION_ABORTED
     return (
         errors.MigrationFailed(message) if data_sent or by_hand else errors.TargetRefused(message)

@@ -1,4 +1,4 @@
-"""One migration, from checked facts to a verified end or back to where it began."""
+"""One migration, from checked facts to a verified end, or back to its beginning."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Endpoints:
-    """The connections to both libvirts, and the guest's domain here."""
+    """The connections to both libvirts, and the guest's domain on the source."""
 
     conn: libvirt.virConnect
     peer: libvirt.virConnect
@@ -50,7 +50,7 @@ class Endpoints:
 
 
 class Migration:
-    """report, host: what both ends told; request: the checks' CheckedMigration."""
+    """report, host: the reports of both hosts; request: the CheckedMigration."""
 
     def __init__(
         self,
@@ -77,7 +77,8 @@ class Migration:
         )  # fmt: skip
 
     def run(self) -> MigrationResult:
-        """What virt.migrate returns. Raises MigrationFailed; the guest is then where it was."""
+        """Return the result of virt.migrate. Raises MigrationFailed; the guest is then where it
+        was."""
         self._write()
         with contextlib.ExitStack() as stack:
             try:
@@ -85,7 +86,7 @@ class Migration:
             except BaseException as exc:
                 return self._failed(exc)
             self._note_moved(phase=MOVED)
-        # nothing of ours holds the disks any more: who does now is somebody else
+        # our locks on the disks are released: any lock now belongs to another process
         return self._clean(self._result(target_dom))
 
     def _do(self, stack: contextlib.ExitStack) -> libvirt.virDomain:
@@ -115,12 +116,13 @@ class Migration:
         return target_dom
 
     def _max_bytes_s(self) -> int | None:
-        """How much may be sent in a second, also by what is no copy of libvirt's."""
+        """Return the maximum bytes per second, also for copies that libvirt does not make."""
         mib_s = self.job.options.max_bandwidth or self.job.configured.bandwidth
         return mib_s * flags.MIB if mib_s else None
 
     def _cold(self, target: target_files.MigrationTarget, stack: contextlib.ExitStack) -> None:
-        """Moves files. Until the guest is forgotten here, whoever starts it is kept out."""
+        """Move the guest as files. Until the source has forgotten the guest, its disks are
+        locked."""
         disks = [path for plan in self.plans for path in plan.source_files]
         unchanged = stack.enter_context(unchanged_disks.UnchangedDisks(self.report.name, disks))
         offline.still_off(self.dom)
@@ -135,7 +137,7 @@ class Migration:
     def _note(
         self, target: target_files.MigrationTarget, making: PendingFile | None = None
     ) -> None:
-        """Writes down what was made on the target so far. making: see prepare.Target."""
+        """Record what was created on the target so far. making: see MigrationTarget."""
         created = (self.reservation, *target.created)
         self._write(created=created, folders=tuple(target.folders), making=making)
 
@@ -144,27 +146,27 @@ class Migration:
         self.journal.write(self.entry)
 
     def _note_moved(self, **changes: Any) -> None:
-        """The same of a guest that has moved, which a full disk here does not undo: by what was
-        written before, whoever ends it finds the guest."""
+        """Record a guest that has moved. A full disk does not undo that: recovery finds the guest
+        with the previous record."""
         try:
             self._write(**changes)
         except errors.OperationFailed as exc:
             self.job.report_step(
-                f"{self.report.name} has moved, and that is not written down: {exc}"
+                f"{self.report.name} has moved, but that could not be recorded: {exc}"
             )
 
     def _pausing(self, step: str) -> None:
         self._write(pause=step)
 
     def _source_files(self) -> list[str]:
-        """The files of the guest that stay here when the guest is gone."""
+        """Return the guest's files that remain on the source."""
         variables = self._own_variables()
         paths = [path for plan in self.plans for path in plan.source_files]
         is_own = variables and files.are_own_variables(variables, self.report.name)
         return [*paths, variables] if variables and is_own else paths
 
     def _own_variables(self) -> str | None:
-        """The file of the firmware's variables, where the hosts do not share it."""
+        """Return the file of firmware variables, unless the hosts share it."""
         store = self.report.nvram
         return store if store and not self.host.location(store).shared else None
 
@@ -215,7 +217,7 @@ class Migration:
             raise
 
     def _renew_reservation(self) -> None:
-        """Renews the reservation: without that it ends, an hour after this process has died."""
+        """Renew the reservation; otherwise it expires one hour after this process has died."""
         if time.monotonic() - self.renewed_at_s > reservation.RENEW_S:
             self.renewed_at_s = time.monotonic()
             try:
@@ -237,7 +239,7 @@ class Migration:
         )
 
     def _failed(self, exc: BaseException) -> MigrationResult:
-        """Back to where it began. Returns the result when libvirt has moved it all the same."""
+        """Roll back. Return the result if libvirt has moved the guest nevertheless."""
         try:
             recovery.refuse_foreign(self.conn, self.peer, self.entry)
             outcome = recovery.resolve(self.conn, self.peer, self.report)
@@ -255,7 +257,7 @@ class Migration:
             raise self._stays(exc, f"not cleaned: {unclean}; {_RETRY_HINT}") from exc
         try:
             recovery.resume_source(self.conn, self.report, self.entry.pause)
-        except errors.VirtError as unsure:  # the journal stays: who ends it tries again
+        except errors.VirtError as unsure:  # the journal stays, so that recovery tries again
             raise errors.MigrationFailed(f"{_message(exc)}; {unsure}") from exc
         self.journal.close()
         if not isinstance(exc, Exception):
@@ -263,7 +265,7 @@ class Migration:
         raise self._stays(exc, self._describe_retained(retained)) from exc
 
     def _target_domain(self) -> libvirt.virDomain | None:
-        """The guest's domain on the target, for what it tells of the move; None without one."""
+        """Return the guest's domain on the target, for its statistics; None without one."""
         with contextlib.suppress(libvirt.libvirtError):
             return confirm.find(self.peer, self.report.uuid)
         return None
@@ -274,8 +276,9 @@ class Migration:
         )
 
     def _reconnected(self, exc: BaseException) -> MigrationResult:
-        """A connection is gone, or a host is just tidying up: ask both anew, for a while."""
-        self.job.report_step("asking both hosts again")
+        """Query both hosts again for a while, after a connection was lost or while a host cleans
+        up."""
+        self.job.report_step("querying both hosts again")
         try:
             result = recovery.retry(self.journal, self.job)
         except errors.VirtError as unsure:
@@ -310,7 +313,7 @@ class Migration:
         )
 
     def _clean(self, result: MigrationResult) -> MigrationResult:
-        """Removes what the guest left here; the move stands, whatever becomes of this."""
+        """Remove what the guest left on the source; the migration has succeeded in any case."""
         departures.record_departure(self.report.name, self.host.hostname)
         lost_checkpoints = confirm.send_checkpoints(self.peer, self.entry)
         deleted: list[str] = []
@@ -322,8 +325,8 @@ class Migration:
         return replace(result, deleted=tuple(deleted), kept=retained)
 
     def _complete(self) -> None:
-        """Releases the reservation: the guest is there and counts as what it is. Where the target
-        cannot be reached any more, the journal keeps just that for virt.repair."""
+        """Release the reservation, as the guest itself counts on the target now. If the target
+        cannot be reached, the journal keeps only that for virt.repair."""
         self._note_moved(
             over=True, created=(self.reservation,), making=None, folders=(), looks=None
         )
@@ -341,10 +344,10 @@ class Migration:
             )
 
 
-_NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is moved"
-_RETRY_HINT = "call virt.migrate again, or virt.repair, when the hosts reach each other"
+_NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is transferred"
+_RETRY_HINT = "run virt.migrate again, or virt.repair, when the hosts can reach each other"
 
 
 def _message(exc: BaseException) -> str:
-    """What went wrong, for the user."""
+    """Return the error message for the operator."""
     return str(exc) or type(exc).__name__

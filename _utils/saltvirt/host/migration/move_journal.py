@@ -1,6 +1,6 @@
-"""What a migration has begun on this host, written down before it is done.
+"""The journal of migrations from this host, written before each step.
 
-A process that is killed leaves its journal; whoever comes next ends what it began.
+A killed process leaves its journal; the next operation ends what it began.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FOLDER = f"{paths.STATE}/migrations"
 
 
 class MigrationJournal:
-    """The journal of one guest, held by one process at a time.
+    """The journal of one guest, locked by one process at a time.
 
-    folder: where the journals are; name: the guest's. Use as a context manager: raises
-    OperationFailed when another process is migrating this guest.
+    folder: of the journals; name: the guest's. A context manager: raises OperationFailed if another
+    process is migrating this guest.
     """
 
     def __init__(self, folder: str, name: str):
@@ -44,7 +44,8 @@ class MigrationJournal:
         return self
 
     def _try_lock(self) -> int | None:
-        """The locked file, or None when its last holder has just removed it."""
+        """Return the descriptor of the locked file, or None if the last owner has just removed
+        it."""
         handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,36 +75,36 @@ class MigrationJournal:
         self._lock = None
 
     def read(self) -> JournalEntry | None:
-        """What is written, or None. Raises BadAnswer, which names the file and what to do."""
+        """Return the entry, or None. Raises BadAnswer, which names the file and what to do."""
         try:
             return read(self.path, JournalEntry)
         except errors.BadAnswer as exc:
             raise errors.BadAnswer(
-                f"{exc}; it said how a migration of {self.name} from here went: look which host "
-                "has the guest, and remove the file when only one has"
+                f"{exc}; it recorded a migration of {self.name} from this host: check which host "
+                "has the guest, and remove the file if only one has it"
             ) from exc
 
     def require_entry(self) -> JournalEntry:
-        """What is written of a migration that has begun."""
+        """Return the entry. Raises OperationFailed without one."""
         entry = self.read()
         if entry is None:
             raise errors.OperationFailed(f"no migration of {self.name} from here is unfinished")
         return entry
 
     def write(self, entry: JournalEntry) -> None:
-        """Replaces the journal, on the disk before this returns."""
+        """Replace the entry durably."""
         store(self.path, entry)
 
     def abort_requested(self) -> bool:
-        """Whether virt.migrate_abort has asked for it."""
+        """Return whether virt.migrate_abort has requested the end of the migration."""
         return os.path.exists(f"{self.path}.abort")
 
     def request_abort(self) -> None:
-        """Tells the process that holds the journal."""
+        """Request the end of the migration from the process that holds the journal."""
         os.close(os.open(f"{self.path}.abort", os.O_WRONLY | os.O_CREAT, 0o600))
 
     def close(self) -> None:
-        """The migration is over, well or undone: nothing is left to do."""
+        """Remove the entry: the migration is complete, or rolled back."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         self._forget("new")
@@ -114,7 +115,7 @@ class MigrationJournal:
 
 
 def store(path: str, fact: Message) -> None:
-    """Replaces a file of JSON, on the disk before this returns. Raises OperationFailed."""
+    """Replace a JSON file durably. Raises OperationFailed."""
     try:
         _write(path, json.dumps(fact.to_answer(), indent=1))
     except OSError as exc:
@@ -136,9 +137,9 @@ def _write(path: str, text: str) -> None:
 
 
 def read(path: str, kind: type[AnyMessage]) -> AnyMessage | None:
-    """The Fact of that class in a file, or None when there is no file.
+    """Return the message of that class in a file, or None if the file does not exist.
 
-    Raises BadAnswer, which names the file, where something else is in it or it cannot be read.
+    Raises BadAnswer, which names the file, if its content is wrong or cannot be read.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -153,32 +154,33 @@ def read(path: str, kind: type[AnyMessage]) -> AnyMessage | None:
 
 
 def names(folder: str = FOLDER) -> list[str]:
-    """The guests that have a journal here, sorted. Raises OperationFailed."""
+    """Return the guests that have a journal on this host, sorted. Raises OperationFailed."""
     with own_files.permitted(), contextlib.suppress(FileNotFoundError):
         return sorted(f.removesuffix(".json") for f in os.listdir(folder) if f.endswith(".json"))
     return []
 
 
 def load_for_domain(dom: libvirt.virDomain, folder: str = FOLDER) -> JournalEntry | None:
-    """What is written of a migration of this domain from here that is not over; None without."""
+    """Return the entry of an incomplete migration of this domain from this host; None without
+    one."""
     entry = MigrationJournal(folder, dom.name()).read()
     is_current = entry and not entry.over and entry.report.uuid == dom.UUIDString()
     return entry if is_current else None
 
 
 def require_startable(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
-    """Raises OperationFailed for a guest that may be on another host, too: its migration there
-    was broken off when both could have it."""
+    """Raise OperationFailed for a guest that may be on another host, too, because its migration
+    there was interrupted when both could have it."""
     entry = load_for_domain(dom, folder)
     if entry and entry.phase == MOVING:
         raise errors.OperationFailed(
             f"{dom.name()} may be on the target of a migration that was broken off, "
-            f"{entry.target}: salt-run virt.migrate_recover {dom.name()} finds out, first"
+            f"{entry.target}: run salt-run virt.migrate_recover {dom.name()} first"
         )
 
 
 def at_work(journal: MigrationJournal) -> bool:
-    """Whether a process holds the journal, this one included; who holds it goes on to."""
+    """Return whether a process holds the journal, including this one."""
     try:
         with MigrationJournal(os.path.dirname(journal.path), journal.name):
             return False
@@ -187,7 +189,7 @@ def at_work(journal: MigrationJournal) -> bool:
 
 
 def unfinished(folder: str = FOLDER) -> dict[str, UnfinishedMigration]:
-    """The migrations that have a journal, by the name of the guest."""
+    """Return the migrations that have a journal, by the name of the guest."""
     by_guest = {}
     for name in names(folder):
         journal = MigrationJournal(folder, name)
@@ -200,7 +202,7 @@ def unfinished(folder: str = FOLDER) -> dict[str, UnfinishedMigration]:
 def describe(
     read_entry: Callable[[], JournalEntry | TargetLeftovers | None],
 ) -> UnfinishedMigration | None:
-    """What is read of a migration, None without it."""
+    """Return the description of an unfinished migration, None without one."""
     try:
         entry = read_entry()
     except errors.BadAnswer as exc:

@@ -1,4 +1,4 @@
-"""A guest that does not run moves: its definition, disks and firmware variables as files."""
+"""Migrate a guest that is off: its definition, disks and firmware variables, as files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from saltvirt.migration.facts import GuestReport, TargetReport
 
 
 def definition(dom: libvirt.virDomain) -> str:
-    """The XML by which another host can define the guest, secrets and all."""
+    """Return the XML with which another host can define the guest, including secrets."""
     inactive = libvirt.VIR_DOMAIN_XML_INACTIVE if dom.isPersistent() else 0
     return dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | inactive)
 
 
 def for_target(text: str, report: GuestReport, host: TargetReport) -> str:
-    """The XML of a guest or of its snapshot as the target can run it: its own emulator in place of
-    one that it does not have (distributions put it at different paths)."""
+    """Return the XML of a guest or its snapshot as the target can run it: with the target's
+    emulator if it lacks the guest's one (distributions install it at different paths)."""
     emulator, target_emulator = report.emulator, host.machine.emulator
     if host.machine.has_emulator is not False or not emulator or not target_emulator:
         return text
@@ -35,7 +35,7 @@ def copy(
     plans: Iterable[storage.DiskPlan],
     variables: str | None,
 ) -> None:
-    """Copies the disks' files. variables: the file of the firmware's, where it comes along."""
+    """Copy the files of the disks. variables: the file of firmware variables, if it is copied."""
     for plan in plans:
         prepare.copy_owned_files(target, plan)
     for plan in storage.copied_plans(plans):
@@ -47,13 +47,15 @@ def copy(
 
 
 def _copy_saved_state(target: target_files.MigrationTarget, report: GuestReport) -> None:
-    """What is kept beside libvirt for the guest's snapshots goes there, too: here it is forgotten
-    with the guest."""
+    """Copy the state that is saved beside libvirt for the guest's snapshots, because the source
+    deletes it with the guest."""
     paths, empty = snapshot_state.list_saved(report.uuid)
     for folder in empty:
         target.create_folder(os.path.join(folder, "-"))
     for path in paths:
-        if target.size(path) is None:  # else it was there before, with this very snapshot
+        if (
+            target.size(path) is None
+        ):  # otherwise the target has it already, from this same snapshot
             target.copy(path)
 
 
@@ -63,8 +65,8 @@ def define(
     report: GuestReport,
     host: TargetReport,
 ) -> None:
-    """Defines the guest on the target, whose report is ``host``. Its definition stays here: the
-    caller confirms first, then forgets it."""
+    """Define the guest on the target, whose report is ``host``. The source keeps its definition:
+    the caller confirms first, then undefines it."""
     with translated():
         still_off(dom)
         _not_there(target.peer, dom)
@@ -74,13 +76,14 @@ def define(
 
 
 def _not_there(peer: libvirt.virConnect, dom: libvirt.virDomain) -> None:
-    """Raises AlreadyExists where somebody has defined it meanwhile: libvirt would replace that."""
+    """Raise AlreadyExists if the guest was defined on the target meanwhile: libvirt would replace
+    it."""
     if confirm.find(peer, dom.UUIDString()) or lookup.find(peer, dom.name()):
         raise errors.AlreadyExists(f"{dom.name()} has just appeared on {peer.getHostname()}")
 
 
 def still_off(dom: libvirt.virDomain) -> None:
-    """Raises MigrationFailed when somebody has started the guest meanwhile."""
+    """Raise MigrationFailed if the guest was started meanwhile."""
     if dom.isActive():
         raise errors.MigrationFailed(f"{dom.name()} was started while it was being moved")
 
@@ -88,7 +91,8 @@ def still_off(dom: libvirt.virDomain) -> None:
 def _snapshots(
     dom: libvirt.virDomain, target_dom: libvirt.virDomain, adapt: Callable[[str], str]
 ) -> None:
-    """Tells the target of the snapshots that travelled with the disks. adapt: see for_target."""
+    """Define the guest's snapshots on the target; their data came with the disks. adapt: see
+    for_target."""
     current = dom.snapshotCurrent().getName() if dom.hasCurrentSnapshot() else None
     for snapshot in dom.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL):
         flags = libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_REDEFINE

@@ -1,4 +1,4 @@
-"""The connection to the other host's libvirt: one that notices when the network is gone."""
+"""The connection to the target's libvirt, which notices a network failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saltvirt.host.connection import libvirt
 from saltvirt.migration.transport import Transport
 from saltvirt.settings import Connection
 
-# a peer that is silent for KEEPALIVE_S * KEEPALIVE_TIMES is taken for gone
+# a peer that is silent for KEEPALIVE_S * KEEPALIVE_TIMES seconds is taken for dead
 KEEPALIVE_S = 5
 KEEPALIVE_TIMES = 4
 
@@ -20,10 +20,10 @@ KEEPALIVE_TIMES = 4
 def connect(
     transport: Transport, username: str | None = None, password: str | None = None
 ) -> Iterator[libvirt.virConnect]:
-    """A connection to the target's libvirt for the block.
+    """Connect to the target's libvirt for the block.
 
-    username, password: for SASL or ssh.
-    Raises ConnectionFailed with libvirt's words: which certificate, which name, which port.
+    username, password: for SASL or ssh. Raises ConnectionFailed with libvirt's message, which names
+    the certificate, name or port.
     """
     connection.keep_events_running()
     uri = Connection(batch(transport), username, password)
@@ -36,7 +36,7 @@ def connect(
 
 
 def batch(transport: Transport) -> str:
-    """The URI as we use it: ssh must ask nobody for a password."""
+    """Return the URI with ssh in batch mode: ssh must not ask for a password."""
     if transport.scheme != "ssh" or "?" in transport.uri:
         return transport.uri
     return f"{transport.uri}?no_tty=1"

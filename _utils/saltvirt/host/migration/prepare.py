@@ -1,4 +1,4 @@
-"""What the target must have before the guest comes: empty disks, images that thin ones need."""
+"""Prepare the target: create empty disks, and copy the images that thin disks need."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from saltvirt.migration import storage
 
 
 def disks(target: MigrationTarget, plans: Iterable[storage.DiskPlan], active: bool) -> None:
-    """Makes the volumes of all plans on the target.
+    """Create the volumes of all plans on the target.
 
-    active: QEMU will fill them; else they are made when they are copied, but for block
-    devices, which must be there. The volume that seeds the guest is copied here in both cases:
-    libvirt copies no medium of a drive.
+    active: QEMU will fill them; otherwise they are created when they are copied, except for block
+    devices, which must exist. The cloud-init volume is copied in both cases, because libvirt does
+    not copy media.
     """
     for plan in plans:
         for base in plan.bases:
@@ -28,13 +28,13 @@ def disks(target: MigrationTarget, plans: Iterable[storage.DiskPlan], active: bo
 
 
 def copy_owned_files(target: MigrationTarget, plan: storage.DiskPlan) -> None:
-    """Copies the guest's own files on which a disk stands."""
+    """Copy the guest's own backing files of a disk."""
     for base in plan.copied_files:
         target.report_step(f"copying {base.path}, on which disk {plan.target} stands")
         target.copy(base.path)
 
 
 def variables(target: MigrationTarget, path: str) -> None:
-    """The file of the firmware's variables. libvirt would make it, QEMU fills it when the guest
-    comes: made by us it is known as ours."""
+    """Copy the file of firmware variables. libvirt would create it, and QEMU fills it when the
+    guest arrives; a file that we created is known as ours."""
     target.copy(path)

@@ -1,4 +1,4 @@
-"""What is told while we copy files ourselves; and the place where virt.migrate_abort is heard."""
+"""Report progress while Salt Virt copies files, and check for virt.migrate_abort."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ POLL_S = 0.5
 
 
 class Watch:
-    """journal: of the migration; tell: as of a api.MigrationJob. beat: called now and then, to say
-    that the migration lives. bytes_s: no more than so many are sent in a second; None: as many as
-    the network takes.
+    """journal: of the migration; notify: from the MigrationJob. renew: is called regularly, to
+    renew the reservation. bytes_s: maximum bytes per second; None: no limit.
 
-    Called with (bytes done, bytes in all) at each block. Raises MigrationFailed when it is to end.
+    Called with (bytes done, total bytes) for each block. Raises MigrationFailed if an abort was
+    requested.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Watch:
         self.done_before = 0
 
     def begin(self) -> None:
-        """Another file."""
+        """Start with another file."""
         self.started_at = self.polled_at = time.monotonic()
         self.done_before = 0
         self.check_abort()
@@ -44,7 +44,7 @@ class Watch:
             raise errors.MigrationFailed("aborted by virt.migrate_abort")
 
     def _keep_pace(self, done: int) -> None:
-        """Waits until so many bytes may have been sent."""
+        """Wait until this number of bytes may have been sent."""
         while self.bytes_s:
             early_s = done / self.bytes_s - (time.monotonic() - self.started_at)
             if early_s <= 0:

@@ -1,4 +1,4 @@
-"""After a failure or a kill: where does the guest run, and what may be cleaned."""
+"""Recover from a failed or killed migration: find the host that has the guest, and clean up."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from saltvirt.migration.journal import JournalEntry, TargetFiles
 if TYPE_CHECKING:
     from saltvirt.host.migration.job import MigrationJob
 
-# how long to ask again when a host does not answer, or libvirt is still at it
+# seconds to retry if a host does not answer, or libvirt is still migrating
 PATIENCE_S = 60
 MOVED, UNDONE, NOTHING = outcome.MOVED, outcome.UNDONE, "nothing"
 
-# virDomainPausedReason: it waits for the other end of a migration, or has not begun to run
+# virDomainPausedReason: waiting for the other end of a migration, or starting up
 _BY_MIGRATION = (2, 11)
-# post-copy, under way or failed: virDomainPausedReason and virDomainRunningReason
+# post-copy, active or failed: virDomainPausedReason and virDomainRunningReason
 _SPLIT = {outcome.PAUSED: (12, 13), outcome.RUNNING: (10, 11)}
 
 
 def side(dom: libvirt.virDomain | None) -> outcome.Side:
-    """What a host has of the guest; dom may be None."""
+    """Return a host's state of the guest; dom may be None."""
     if dom is None:
         return outcome.Side()
     code, reason = dom.state()
@@ -43,7 +43,7 @@ def side(dom: libvirt.virDomain | None) -> outcome.Side:
 
 
 def _source(source_dom: libvirt.virDomain | None, report: GuestReport) -> outcome.Side:
-    """What this host has of the guest; report: as it was when the migration began."""
+    """Return the source's state of the guest; report: from the beginning of the migration."""
     source_side = side(source_dom)
     if source_dom is None or not source_side.alive or report.process is None:
         return source_side
@@ -51,19 +51,19 @@ def _source(source_dom: libvirt.virDomain | None, report: GuestReport) -> outcom
 
 
 def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport) -> str:
-    """Sees to it that the guest is on one host only: MOVED or UNDONE.
+    """Ensure that the guest is on one host only; return MOVED or UNDONE.
 
-    Raises MigrationFailed when a person must decide, ConnectionFailed when one of the two
-    cannot be asked.
+    Raises MigrationFailed if an operator must decide, ConnectionFailed if one of the hosts cannot
+    be queried.
     """
     with translated():
         if not (peer.isAlive() and conn.isAlive()):
             raise errors.ConnectionFailed(
-                "the connection to one of the hosts was lost: what they have is not known"
+                "the connection to one of the hosts was lost: their state is unknown"
             )
         source_dom = confirm.find(conn, report.uuid)
         target_dom = confirm.find(peer, report.uuid)
-        # of one that was moved with persistent=False the definition is here alone
+        # after persistent=False only the source has a definition
         source_only = target_dom is not None and not target_dom.isPersistent()
         resolution = outcome.decide(
             _source(source_dom, report),
@@ -80,9 +80,9 @@ def resolve(conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestRep
 
 
 def undefine(dom: libvirt.virDomain) -> None:
-    """Forgets the definition here; the variable store of its firmware goes with it.
+    """Undefine the guest on the source, with its firmware variables.
 
-    Raises MigrationFailed, with the guest defined as before, when somebody has just started it.
+    Raises MigrationFailed, with the guest defined as before, if it was just started.
     """
     conn, name, guest_uuid = dom.connect(), dom.name(), dom.UUIDString()
     definitions = checkpoints.texts(dom)
@@ -98,9 +98,9 @@ def undefine(dom: libvirt.virDomain) -> None:
 
 
 def _undefine_flags(dom: libvirt.virDomain, tpm: str | None, *names: str) -> list[int]:
-    """libvirt's numbers for the names of VIR_DOMAIN_UNDEFINE_*, with what libvirt knows of
-    snapshots and checkpoints; not every driver knows the flag of these. tpm: as removal.tpm has it:
-    of a libvirt that does not know KEEP_TPM hosts can share no such state."""
+    """Return the flags for the names of VIR_DOMAIN_UNDEFINE_*, with those for snapshots and
+    checkpoints; not every driver supports the latter. tpm: from removal.tpm. Hosts whose libvirt
+    lacks KEEP_TPM cannot share TPM state."""
     metadata = ["SNAPSHOTS_METADATA", *(["CHECKPOINTS_METADATA"] if checkpoints.texts(dom) else [])]
     flags = sum(getattr(libvirt, f"VIR_DOMAIN_UNDEFINE_{name}") for name in (*names, *metadata))
     keep = getattr(libvirt, "VIR_DOMAIN_UNDEFINE_KEEP_TPM", 0) if tpm == "KEEP_TPM" else 0
@@ -108,14 +108,14 @@ def _undefine_flags(dom: libvirt.virDomain, tpm: str | None, *names: str) -> lis
 
 
 def _end(dom: libvirt.virDomain, tpm: str | None) -> None:
-    """Removes a copy that never ran. tpm: what removal.tpm says of the guest beside it."""
+    """Remove a copy that never ran. tpm: the result of removal.tpm for the guest beside it."""
     if side(dom).alive:
         raise errors.OperationFailed(
-            f"{dom.name()} was started just now: the hosts are asked again"
+            f"{dom.name()} was started just now: the hosts are queried again"
         )
     if dom.isActive():
         dom.destroy()
-    with skip_undefined():  # a transient one is gone by now
+    with skip_undefined():  # a transient domain is gone by now
         removal.ask(dom, _undefine_flags(dom, tpm, "KEEP_NVRAM"))
 
 
@@ -138,12 +138,12 @@ def recover(
     elsewhere: Collection[str] = (),
     removed: bool = False,
 ) -> RecoveryResult:
-    """Ends what the journal tells of: the outcome is MOVED or UNDONE; NOTHING where
-    only a reservation was left to release. elsewhere: see gone_on. removed: a person says that the
-    guest was removed: where neither host has it, the outcome is REMOVED.
+    """End the migration in the journal. The outcome is MOVED or UNDONE, or NOTHING if only a
+    reservation had to be released. elsewhere: see moved_elsewhere. removed: an operator declares
+    that the guest was removed; if neither host has it, the outcome is REMOVED.
 
-    Raises OperationFailed while libvirt itself is still at it, MigrationFailed when a
-    person must decide, ConnectionFailed when the target cannot be asked.
+    Raises OperationFailed while libvirt is still migrating, MigrationFailed if an operator must
+    decide, ConnectionFailed if the target cannot be queried.
     """
     entry = journal.require_entry()
     with translated():
@@ -167,7 +167,7 @@ def _end_elsewhere(
     entry: JournalEntry,
     elsewhere: Collection[str],
 ) -> RecoveryResult | None:
-    """As gone_on, and the target is cleaned. None where the target has the guest."""
+    """As moved_elsewhere, and clean the target. None if the target has the guest."""
     is_absent = confirm.find(peer, entry.report.uuid) is None
     result = moved_elsewhere(conn, entry, elsewhere) if is_absent else None
     if result:
@@ -176,8 +176,8 @@ def _end_elsewhere(
 
 
 def _clean_target(peer: libvirt.virConnect, entry: JournalEntry) -> None:
-    """Removes what a migration made on the target, which does not have the guest. If the move had
-    begun, only the reservation: what else it has of the guest may be kept on purpose."""
+    """Remove what a migration created on the target, which does not have the guest. If the move had
+    begun, release only the reservation: other files may be kept on purpose."""
     if entry.phase == journal.PREPARING:
         undo_target(peer, entry.target_files)
     else:
@@ -187,11 +187,11 @@ def _clean_target(peer: libvirt.virConnect, entry: JournalEntry) -> None:
 def moved_elsewhere(
     conn: libvirt.virConnect, entry: JournalEntry, elsewhere: Collection[str]
 ) -> RecoveryResult | None:
-    """The end of a migration whose guest is on another host by now, as the master has seen, and not
-    on the target. None where that does not matter: the guest lives here, or nothing was sent.
+    """Return the end of a migration whose guest is on a third host now, as the master has seen.
+    None if that is irrelevant: the guest lives on the source, or no data was sent.
 
-    elsewhere: the hosts besides the two that have a guest of this UUID. Raises MigrationFailed
-    where it is defined here, too: it must not start here beside the other one.
+    elsewhere: the other hosts that have a guest of this UUID. Raises MigrationFailed if the source
+    has a definition, too, because the guest must not start there.
     """
     report = entry.report
     source_dom = confirm.find(conn, report.uuid)
@@ -208,7 +208,7 @@ def moved_elsewhere(
             f"virt.migrate_recover {name}"
         )
     departures.record_departure(name, hosts)
-    reason = f"{name} is on {hosts} by now: look at it there before you delete this"
+    reason = f"{name} is on {hosts} by now: check it there before you delete this file"
     return RecoveryResult(
         name=name, outcome=MOVED, source=report.host, target=hosts, live=report.active,
         kept={} if entry.keep_source else dict.fromkeys(entry.left, reason),
@@ -216,7 +216,8 @@ def moved_elsewhere(
 
 
 def _is_on_neither(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> bool:
-    """Whether neither host has the guest. Where both have seen it there, it was removed since."""
+    """Return whether neither host has the guest. If both had confirmed it on the target, it was
+    removed since."""
     domains = [confirm.find(host_conn, entry.report.uuid) for host_conn in (conn, peer)]
     return domains == [None, None] and entry.phase != journal.MOVED
 
@@ -224,8 +225,8 @@ def _is_on_neither(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jo
 def _end_removed(
     peer: libvirt.virConnect, entry: JournalEntry, removed: bool, path: str
 ) -> RecoveryResult:
-    """The end of a migration of a guest that was removed; what it left here stays. path: of the
-    journal. Raises MigrationFailed where nobody says that it was."""
+    """Return the end of a migration of a removed guest; its files on the source stay. path: of the
+    journal. Raises MigrationFailed unless an operator declares that it was removed."""
     name = entry.report.name
     if not removed:
         instruction = redefine_hint(path, f"salt-run virt.migrate_recover {name} removed=True")
@@ -233,27 +234,28 @@ def _end_removed(
             f"{name} is on neither host, and its disks were not touched: {instruction}"
         )
     _clean_target(peer, entry)
-    retained = dict.fromkeys(entry.left, f"{name} left it here before it was removed")
+    retained = dict.fromkeys(entry.left, f"{name} left this file before it was removed")
     return RecoveryResult(
         name=name, outcome=outcome.REMOVED, source=entry.report.host, kept=retained
     )
 
 
 def redefine_hint(path: str, end: str = "remove that file") -> str:
-    """What a person does about a guest that no host has. path: of the journal of its migration.
-    end: what ends that, if nobody wants it."""
+    """Return what to do about a guest that no host has. path: of the journal of its migration. end:
+    the command that ends the migration if the guest is not needed."""
     return (
-        f"its definition is in {path}: define it again by that; if it was removed on purpose, {end}"
+        f"its definition is in {path}: define it again from that file; if it was removed on "
+        f"purpose, {end}"
     )
 
 
 def has_job(dom: libvirt.virDomain) -> bool:
-    """Whether libvirt works at something with the domain, such as moving it."""
+    """Return whether libvirt runs a job for the domain, such as a migration."""
     return dom.jobInfo()[0] in (1, 2)
 
 
 def not_at_work(conn: libvirt.virConnect, entry: JournalEntry) -> None:
-    """Raises OperationFailed while libvirt itself is still moving the guest."""
+    """Raise OperationFailed while libvirt is still migrating the guest."""
     source_dom = confirm.find(conn, entry.report.uuid)
     if source_dom is not None and source_dom.isActive() and has_job(source_dom):
         raise errors.OperationFailed(
@@ -265,7 +267,7 @@ def not_at_work(conn: libvirt.virConnect, entry: JournalEntry) -> None:
 def _settle(
     conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry
 ) -> RecoveryResult:
-    """Settles where the guest is and removes what is left of it on the other host."""
+    """Settle where the guest is, and remove what is left of it on the other host."""
     report, source_files, keep_source = entry.report, entry.left, entry.keep_source
     deleted: list[str] = []
     retained: dict[str, str] = {}
@@ -274,7 +276,7 @@ def _settle(
     if entry.phase == journal.MOVED:
         decision, reason = MOVED, _absence_reason(peer, report)
         has_returned = bool(reason) and confirm.find(conn, report.uuid) is not None
-        if reason:  # what stayed here may be the last there is of it
+        if reason:  # the files on the source may be the last copy
             keep_source, retained = True, dict.fromkeys(source_files, reason)
     else:
         refuse_foreign(conn, peer, entry)
@@ -285,7 +287,7 @@ def _settle(
     else:
         reservations.release(peer, entry.created)
     if decision == MOVED:
-        if entry.phase != journal.MOVED:  # since then others may have changed it, or moved it back
+        if entry.phase != journal.MOVED:  # the guest may have been changed, or moved back, since
             confirm.transfer_autostart(conn, peer, report)
         lost_checkpoints = confirm.send_checkpoints(peer, entry)
         if not has_returned:
@@ -305,8 +307,8 @@ def _settle(
 
 
 def refuse_foreign(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry) -> None:
-    """Raises MigrationFailed where the target has the guest by somebody else's hand: it was not
-    sent yet, or its copied disks were written to there."""
+    """Raise MigrationFailed if another operation created the guest on the target: it was not sent
+    yet, or its copied disks were written to there."""
     report, reason = entry.report, None
     name = report.name
     with translated():
@@ -316,7 +318,7 @@ def refuse_foreign(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jo
         target = peer.getHostname()
         if entry.phase == journal.PREPARING:
             reason = f"{target} has a guest {name} that this migration did not create there"
-        else:  # of a running guest no copy is whole before libvirt has moved it
+        else:  # the copies of a running guest are incomplete until libvirt has moved it
             changed_files = target_leftovers.written_since(peer, entry.target_files)
             reason = (
                 f"{', '.join(changed_files)} on {target}, {target_leftovers.NEWER}"
@@ -331,10 +333,10 @@ def refuse_foreign(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jo
 
 
 def resume_source(conn: libvirt.virConnect, report: GuestReport, step: str | None) -> None:
-    """Lets a guest that stays here start with the host as before, and run on, when ``policy=pause``
-    has paused it. step: how far that had come.
+    """Restore autostart of a guest that stays on the source, and resume it if ``policy=pause`` has
+    paused it. step: of that pause.
 
-    Raises MigrationFailed where it is paused and may be so by somebody else's will.
+    Raises MigrationFailed if another operation may have paused it.
     """
     confirm.restore_autostart(conn, report)
     if not step or report.state != outcome.RUNNING:
@@ -355,17 +357,18 @@ def resume_source(conn: libvirt.virConnect, report: GuestReport, step: str | Non
 
 
 def _absence_reason(peer: libvirt.virConnect, report: GuestReport) -> str | None:
-    """Why the target does not have the guest that was confirmed to be there; None when it has."""
+    """Return why the target lacks the guest although it was confirmed there; None if it has the
+    guest."""
     if confirm.find(peer, report.uuid) is not None:
         return None
-    return f"{report.name} is not on {peer.getHostname()} any more: look where it is, first"
+    return f"{report.name} is no longer on {peer.getHostname()}: find it first"
 
 
 def _finish_completed(
     journal: MigrationJournal, job: MigrationJob, entry: JournalEntry
 ) -> RecoveryResult:
-    """What a move that is complete may have left to do, when it was cut off: the target's
-    reservation is released, and the target told of the guest's checkpoints."""
+    """Finish a complete migration that was interrupted: release the target's reservation, and
+    define the guest's checkpoints there."""
     with connect_target(job, entry.target) as peer:
         reservations.release(peer, entry.created)
         lost_checkpoints = confirm.send_checkpoints(peer, entry)
@@ -376,7 +379,8 @@ def _finish_completed(
 
 
 def _is_replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
-    """Whether another guest has this name here by now: the one of the journal was removed."""
+    """Return whether another guest has this name on the source now, because the guest was
+    removed."""
     domain = lookup.find(conn, report.name)
     return domain is not None and domain.UUIDString() != report.uuid
 
@@ -384,14 +388,17 @@ def _is_replaced(conn: libvirt.virConnect, report: GuestReport) -> bool:
 def _end_replaced(
     journal: MigrationJournal, job: MigrationJob, entry: JournalEntry
 ) -> RecoveryResult:
-    """Cleans up after a guest that is no more, or that is on the target alone."""
+    """Clean up after a guest that was removed, or that is on the target alone."""
     report, decision = entry.report, UNDONE
     with connect_target(job, entry.target) as peer:
         if confirm.find(peer, report.uuid) is None:
             deleted, retained = undo_target(peer, entry.target_files)
         else:
             deleted, decision = reservations.release(peer, entry.created), MOVED
-            reason = f"another guest is called {report.name} here by now: look whose it is"
+            reason = (
+                f"another guest has the name {report.name} on this host now: check to which guest "
+                "this file belongs"
+            )
             retained = {} if entry.keep_source else dict.fromkeys(entry.left, reason)
         target = peer.getHostname()
     journal.close()
@@ -405,14 +412,14 @@ def _end_replaced(
 
 
 def connect_target(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:
-    """The connection to the target that a journal names."""
+    """Return the connection to the target in a journal."""
     return replace(job, transport=transport.parse(uri)).peer()
 
 
 def retry(journal: MigrationJournal, job: MigrationJob) -> RecoveryResult:
-    """Like :meth:`recover`, over new connections, trying again for a minute.
+    """Like :meth:`recover`, over new connections, and repeated for a minute.
 
-    Raises MigrationFailed at once when a person must decide, else what the last try raised.
+    Raises MigrationFailed at once if an operator must decide, otherwise the last error.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -421,7 +428,7 @@ def retry(journal: MigrationJournal, job: MigrationJob) -> RecoveryResult:
                 return recover(conn, journal, job)
         except errors.MigrationFailed:
             raise
-        except errors.VirtError:  # also: a domain that was there a moment ago is gone
+        except errors.VirtError:  # also if a domain has just disappeared
             if time.monotonic() > deadline:
                 raise
             time.sleep(2)
@@ -430,8 +437,8 @@ def retry(journal: MigrationJournal, job: MigrationJob) -> RecoveryResult:
 def undo_target(
     peer: libvirt.virConnect, target_files: TargetFiles
 ) -> tuple[list[str], dict[str, str]]:
-    """Releases the reservation, and hands over to the target what was made there: (what is gone,
-    path to why it is still there)."""
+    """Release the reservation, and hand over the created files to the target. Return (what is
+    removed, {path: why it still exists})."""
     with translated():
         released = reservations.release(peer, target_files.created)
         return released, target_leftovers.hand_over(peer, target_files)

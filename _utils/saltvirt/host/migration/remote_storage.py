@@ -1,6 +1,6 @@
-"""Files of a host, also of the other one, through its libvirt's storage pools.
+"""Access files of a host, also of the target, through its libvirt's storage pools.
 
-A folder that no pool shows gets a pool of ours for the time of the block.
+A folder without a pool gets a transient pool of ours for the block.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from saltvirt.migration.journal import PendingFile
 from saltvirt.xml.storage.pool import Pool
 from saltvirt.xml.storage.volume import Volume
 
-# a passing pool is needed for a second or two: one that we have seen for longer was left by a
+# a transient pool is used for a second or two: one that exists for longer was left by a
 # killed process. A copy into one of its files, or a comparison, goes on without it.
 STALE_S = 30
 PATIENCE_S = 300
-# a pool of the user's that is filling a volume cannot be refreshed: it is asked for so long
+# seconds to retry the refresh of an operator's pool that is filling a volume
 BUSY_S = 15
 _PREFIX = "salt-virt-"
-# a pool that we made has the UUID that its name gives here: a pool of a user's cannot have it
+# the UUID of a pool of ours is derived from its name: an operator's pool cannot have it
 _NAMESPACE = uuid.UUID("6f1d3c0a-53c8-4f0f-9f5e-4c1f6a0d7be2")
 _BLOCK = 1024 * 1024
 _EXISTS = re.compile("File exists|already exists")
@@ -44,17 +44,17 @@ _DEVICES = ("dev", "proc", "sys")
 _MAX_SIGNATURE = 2**30
 
 if TYPE_CHECKING:
-    # how a file (bytes, nanoseconds of two times) or a device (its key) looks
+    # a file (bytes, nanoseconds of two times) or a device (its key)
     Fingerprint = list[int] | str
-    # called with the bytes that are done, and all
+    # is called with the bytes done, and the total
     Progress = Callable[[int, int], None]
-    # a pool, and how to put it back as it was
+    # a pool, and how to restore its previous state
     _Opened = tuple[libvirt.virStoragePool | None, Callable[[], object] | None]
 
 
 @contextlib.contextmanager
 def skip_deleted() -> Iterator[None]:
-    """Passes over a pool or volume that went since it was listed; other errors are errors."""
+    """Ignore a pool or volume that was deleted after it was listed; raise other errors."""
     try:
         yield
     except libvirt.libvirtError as exc:
@@ -68,7 +68,7 @@ def _folder(pool: libvirt.virStoragePool) -> str:
 
 
 def _find(conn: libvirt.virConnect, folder: str) -> libvirt.virStoragePool | None:
-    """The pool that shows the folder, active or not, or None."""
+    """Return the pool of the folder, active or not, or None."""
     for pool in conn.listAllStoragePools():
         with skip_deleted():
             if _folder(pool) == os.path.normpath(folder):
@@ -88,10 +88,10 @@ def _pool_xml(folder: str) -> str:
 def _transient_pool(
     conn: libvirt.virConnect, folder: str, create: bool
 ) -> libvirt.virStoragePool | None:
-    """A transient pool on the folder; None when another one is in its way just now.
+    """Return a transient pool on the folder; None if another one conflicts with it now.
 
-    Raises FileNotFoundError when there is no such folder, and for folders of devices: libvirt
-    opens what it finds there, and to open some (a watchdog) does something.
+    Raises FileNotFoundError if the folder does not exist, and for folders of devices: libvirt opens
+    the files that it finds there, and opening some devices (a watchdog) has effects.
     """
     if os.path.normpath(folder).split("/")[1] in _DEVICES:
         raise FileNotFoundError(folder)
@@ -99,16 +99,16 @@ def _transient_pool(
     try:
         return conn.storagePoolCreateXML(_pool_xml(folder), flags)
     except libvirt.libvirtError as exc:
-        # it may be gone again by now: only the reason tells it from a folder that is not there
+        # the other pool may be gone by now: only the message distinguishes it from a missing folder
         if "conflict" in str(exc) or "already" in str(exc):
             return None
-        if exc.get_int1() == errno.ENOENT and not create:  # of every system error
+        if exc.get_int1() == errno.ENOENT and not create:  # libvirt sets it for every system error
             raise FileNotFoundError(folder) from exc
         raise
 
 
 def make_folder(conn: libvirt.virConnect, folder: str) -> bool:
-    """Makes the folder on the host when there is none; whether it did."""
+    """Create the folder on the host; return whether it did not exist."""
     with open_pool(conn, folder) as pool:
         if pool is not None:
             return False
@@ -117,7 +117,7 @@ def make_folder(conn: libvirt.virConnect, folder: str) -> bool:
 
 
 def remove_folder(conn: libvirt.virConnect, folder: str) -> None:
-    """Removes a folder, if it is empty and no pool of somebody shows it."""
+    """Remove a folder if it is empty and not in use by a pool."""
     with translated():
         if _find(conn, folder) is not None:
             return
@@ -132,9 +132,9 @@ def remove_folder(conn: libvirt.virConnect, folder: str) -> None:
 def open_pool(
     conn: libvirt.virConnect, folder: str, create: bool = False
 ) -> Iterator[libvirt.virStoragePool | None]:
-    """The active libvirt pool of a folder (or volume group) for the block; None without one.
+    """Return the active pool of a folder (or volume group) for the block; None without one.
 
-    create: make the folder when there is none.
+    create: create the folder if it does not exist.
     """
     pool, undo = _open(conn, folder, create)
     try:
@@ -152,7 +152,7 @@ def open_pool(
 def require_pool(
     conn: libvirt.virConnect, folder: str, create: bool = False
 ) -> Iterator[libvirt.virStoragePool]:
-    """The same of a folder that must be there. Raises OperationFailed."""
+    """Like open_pool for a folder that must exist. Raises OperationFailed."""
     with open_pool(conn, folder, create) as pool:
         if pool is None:
             raise errors.OperationFailed(f"{conn.getHostname()} has no folder {folder}")
@@ -160,9 +160,8 @@ def require_pool(
 
 
 def refresh(pool: libvirt.virStoragePool) -> None:
-    """Has libvirt look into the pool again. One that fills or copies a volume for a user cannot
-    be refreshed before that is done; it is used as libvirt last saw it then: to make something
-    that is there already fails all the same."""
+    """Refresh the pool. A pool that fills or copies a volume cannot be refreshed until that is
+    complete; libvirt's last view is then used. Creating an existing file fails in any case."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -178,20 +177,20 @@ def refresh(pool: libvirt.virStoragePool) -> None:
 
 
 def _start_again(pool: libvirt.virStoragePool) -> None:
-    """libvirt stops a pool into which it could not look; a user's is put back if that can be."""
+    """Start an operator's pool again: libvirt stops a pool that it cannot refresh."""
     with contextlib.suppress(libvirt.libvirtError):
         if pool.isPersistent() and not pool.isActive():
             pool.create(0)
 
 
 def is_transient(pool: libvirt.virStoragePool) -> bool:
-    """Whether the pool is one of ours, for the time of a block: by the UUID that we gave it, for
-    a user may call a pool as he likes."""
+    """Return whether the pool is one of ours for a block. Its UUID proves that, because an
+    operator's pool may have any name."""
     return pool.name().startswith(_PREFIX) and pool.UUIDString() == _uuid_of(pool.name())
 
 
 def _open(conn: libvirt.virConnect, folder: str, create: bool) -> _Opened:
-    """(pool, how to put it back as it was)."""
+    """Return (pool, how to restore its previous state)."""
     deadline = time.monotonic() + PATIENCE_S
     first_seen: dict[str, float] = {}
     with translated():
@@ -210,13 +209,13 @@ def _open(conn: libvirt.virConnect, folder: str, create: bool) -> _Opened:
                 _remove(pool)
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
-                    f"{folder} is held by a storage pool of another migration: try again later"
+                    f"{folder} is in use by a storage pool of another migration: try again later"
                 )
             time.sleep(0.2)
 
 
 def _user_pool(pool: libvirt.virStoragePool, create: bool) -> _Opened:
-    """A pool of the user's; one that is not active is only for the time of the block."""
+    """Return an operator's pool; an inactive one is started for the block only."""
     if pool.isActive():
         return pool, None
     pool.create(libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if create else 0)
@@ -224,14 +223,15 @@ def _user_pool(pool: libvirt.virStoragePool, create: bool) -> _Opened:
 
 
 def _remove(pool: libvirt.virStoragePool) -> None:
-    """Ends a pool of ours, active or defined; another process may be quicker."""
+    """Remove a pool of ours, active or defined; another process may be faster."""
     for end in (pool.destroy, pool.undefine):
         with contextlib.suppress(libvirt.libvirtError):
             end()
 
 
 def volume(pool: libvirt.virStoragePool, path: str) -> libvirt.virStorageVol | None:
-    """The volume of that path in the pool, or None. A host that does not answer is an error."""
+    """Return the volume of that path in the pool, or None. A host that does not answer is an
+    error."""
     try:
         return pool.storageVolLookupByName(os.path.basename(path))
     except libvirt.libvirtError as exc:
@@ -248,10 +248,10 @@ def create(
     backing: BackingFile | None = None,
     mode: str | None = None,
 ) -> libvirt.virStorageVol:
-    """An empty volume of that virtual size; the libvirt volume. A file takes no space, a device
-    (a logical volume) all of it.
+    """Create an empty volume of that virtual size. A file uses no space, a device (a logical
+    volume) all of it.
 
-    backing: what it is based on. mode: octal text.
+    backing: its backing file. mode: octal text.
     """
     is_block = pool_source.type_of(pool) in shared.BLOCK_POOLS
     definition = Volume(
@@ -275,15 +275,15 @@ def create(
 
 
 def sign(pool: libvirt.virStoragePool, path: str) -> PendingFile:
-    """How a new file of that path is known as ours before it is filled: it is that long, in bytes
-    and no whole sector, and empty. None of a device: it has no length of its own."""
+    """Return what identifies a new file as ours before it is filled: an odd length in bytes, and no
+    content. None for a device, which has no length of its own."""
     if pool_source.type_of(pool) in shared.BLOCK_POOLS:
         return PendingFile(path, None)
     return PendingFile(path, 2 * secrets.randbelow(_MAX_SIGNATURE // 2) + 1)
 
 
 def claim(pool: libvirt.virStoragePool, making: PendingFile, mode: str) -> libvirt.virStorageVol:
-    """Makes the file of a :func:`sign`; the libvirt volume. Raises AlreadyExists."""
+    """Create the file of a :func:`sign`; return the volume. Raises AlreadyExists."""
     return create(pool, making.path, "raw", making.bytes or 0, mode=mode)
 
 
@@ -293,7 +293,7 @@ def shape(
     size_bytes: int,
     backing: BackingFile | None = None,
 ) -> None:
-    """Makes a claimed file what it is to be: an empty one of that format and virtual size."""
+    """Convert a claimed file to an empty one of that format and virtual size."""
     with translated():
         raw = format == "raw"
         vol.resize(size_bytes if raw else 0, libvirt.VIR_STORAGE_VOL_RESIZE_SHRINK)
@@ -311,8 +311,8 @@ def shape(
 def inspect_claim(
     conn: libvirt.virConnect, making: PendingFile
 ) -> tuple[Fingerprint | None, str | None]:
-    """Of what was being made when it was broken off: (how it looks, as :func:`look` says it, when
-    it is still as it was claimed; else None, and why what has that path is not ours)."""
+    """Inspect the file that was being created when the migration was interrupted. Return (its
+    :func:`fingerprint` if it is still as claimed, otherwise None; why the file is not ours)."""
     path = making.path
     with open_pool(conn, os.path.dirname(path)) as pool:
         vol = volume(pool, path) if pool is not None else None
@@ -323,14 +323,14 @@ def inspect_claim(
         with translated():
             _, _, used = vol.info()
             if used or physical_bytes(vol) != making.bytes:
-                return None, "not what the migration was about to make: somebody else's"
+                return None, "not the file that the migration was about to create"
             return _fingerprint(pool, vol), None
 
 
 def fingerprint(conn: libvirt.virConnect, path: str) -> Fingerprint | None:
-    """How a file or volume looks at this moment, to tell later whether it is still that one: a
-    file's length in bytes and the nanoseconds of its last writing and change, a device's key.
-    None when there is none."""
+    """Return values that identify the current content of a file or volume: a file's length in bytes
+    and the nanoseconds of its modification and change, a device's key. None if it does not exist.
+    """
     with open_pool(conn, os.path.dirname(path)) as pool:
         vol = volume(pool, path) if pool is not None else None
         with translated():
@@ -346,13 +346,13 @@ def _fingerprint(pool: libvirt.virStoragePool, vol: libvirt.virStorageVol) -> Fi
 
 
 def _nanoseconds(text: str | None) -> int:
-    """Of libvirt's text of a time: it leaves out a fraction of nothing."""
+    """Convert libvirt's text of a time, which omits a zero fraction."""
     seconds, _, fraction = (text or "0").partition(".")
     return int(seconds) * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)
 
 
 def write_file(conn: libvirt.virConnect, path: str, text: str) -> None:
-    """Makes a file of that text, with its folder; one of that path is replaced."""
+    """Create a file with that text, with its folder; replace an existing one."""
     remaining = text.encode()
     with require_pool(conn, os.path.dirname(path), create=True) as pool, translated():
         earlier = volume(pool, path)
@@ -366,7 +366,7 @@ def write_file(conn: libvirt.virConnect, path: str, text: str) -> None:
 
 
 def _create_volume(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorageVol:
-    """The new volume. Raises AlreadyExists also where libvirt has another word for it."""
+    """Create the volume. Raises AlreadyExists, also if libvirt reports that with another code."""
     try:
         return pool.createXML(xml, 0)
     except libvirt.libvirtError as exc:
@@ -376,7 +376,7 @@ def _create_volume(pool: libvirt.virStoragePool, xml: str) -> libvirt.virStorage
 
 
 def delete(conn: libvirt.virConnect, path: str) -> bool:
-    """Removes a file or volume; whether there was one."""
+    """Delete a file or volume; return whether it existed."""
     with open_pool(conn, os.path.dirname(path)) as pool:
         vol = volume(pool, path) if pool is not None else None
         if vol is None:
@@ -387,27 +387,27 @@ def delete(conn: libvirt.virConnect, path: str) -> bool:
 
 
 def written_at(vol: libvirt.virStorageVol) -> float | None:
-    """When the volume's file was last written to, in seconds by its own host's clock; None where
-    libvirt does not say."""
+    """Return when the volume's file was last written to, in seconds by its host's clock; None if
+    libvirt does not report it."""
     with translated():
         mtime = ElementTree.fromstring(vol.XMLDesc(0)).findtext("target/timestamps/mtime")
     return float(mtime) if mtime else None
 
 
 def physical_bytes(vol: libvirt.virStorageVol) -> int:
-    """How long the volume's file is."""
+    """Return the length of the volume's file."""
     return int(vol.infoFlags(libvirt.VIR_STORAGE_VOL_GET_PHYSICAL)[2])
 
 
 def _length(file: BinaryIO) -> int:
-    """The bytes of an open file or block device."""
+    """Return the length of an open file or block device in bytes."""
     return os.lseek(file.fileno(), 0, os.SEEK_END)
 
 
 def _sections(file: BinaryIO) -> Iterator[tuple[bool, int, int]]:
-    """(whether it is data, where, bytes) of each section of a file that may have holes."""
+    """Yield (whether it is data, offset, bytes) for each section of a file that may have holes."""
     fd, size = file.fileno(), _length(file)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device does not tell its holes
+    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a device does not report its holes
         yield from [(True, 0, size)] if size else []
         return
     offset = 0
@@ -415,7 +415,7 @@ def _sections(file: BinaryIO) -> Iterator[tuple[bool, int, int]]:
         try:
             start = os.lseek(fd, offset, os.SEEK_DATA)
         except OSError as exc:
-            # no data after here; or a file system that does not tell: then all is data
+            # no data after this offset, or the file system cannot tell: then everything is data
             start = size if exc.errno == errno.ENXIO else offset
             end = size
         else:
@@ -425,11 +425,11 @@ def _sections(file: BinaryIO) -> Iterator[tuple[bool, int, int]]:
 
 
 def begin_upload(vol: libvirt.virStorageVol, path: str) -> Callable[[Progress], None]:
-    """Opens a volume of the other host for the bytes of a local file or block device, over
-    libvirt's own connection. Returns what sends them, a callable that takes a callable(bytes done,
-    bytes in all); the volume's pool need not be there any more then.
+    """Open a volume of the other host for the content of a local file or block device, over
+    libvirt's connection.
 
-    Holes stay holes; of a device all is sent.
+    Returns a function that sends the content and takes a callback(bytes done, total bytes); the
+    volume's pool is no longer needed then. Holes are preserved; a device is sent completely.
     """
     with _open_here(path) as file:
         size, sparse = _length(file), stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -442,7 +442,7 @@ def begin_upload(vol: libvirt.virStorageVol, path: str) -> Callable[[Progress], 
 
 @contextlib.contextmanager
 def _open_here(path: str) -> Iterator[BinaryIO]:
-    """The local file, opened to be read. Raises OperationFailed."""
+    """Open the local file for reading. Raises OperationFailed."""
     try:
         file = storage.open_for_reading(path)
     except OSError as exc:
@@ -473,7 +473,7 @@ def _upload(stream: libvirt.virStream, path: str, progress: Progress) -> None:
 def _send_section(
     stream: libvirt.virStream, file: BinaryIO, path: str, section: tuple[int, int]
 ) -> Iterator[int]:
-    """Sends a section (where, bytes); yields the size of each block that went."""
+    """Send a section (offset, bytes); yield the size of each block."""
     start, length = section
     file.seek(start)
     while length:
@@ -488,11 +488,11 @@ def _send_section(
 
 
 class _Differs(Exception):
-    """The streams are not the same: no need to read on."""
+    """The streams differ: reading stops."""
 
 
 class _Comparer:
-    """Takes a libvirt stream and holds it against a local file."""
+    """Compare a libvirt stream with a local file."""
 
     def __init__(self, file: BinaryIO):
         self.file = file
@@ -510,8 +510,8 @@ class _Comparer:
 
 
 def begin_compare(vol: libvirt.virStorageVol, path: str) -> Callable[[], bool]:
-    """Begins to read a volume of the other host: a callable that says whether it has the same bytes
-    as the local file; the volume's pool need not be there any more then."""
+    """Begin to read a volume of the other host. Return a function that returns whether it equals
+    the local file; the volume's pool is no longer needed then."""
     stream = vol.connect().newStream(0)
     with translated():
         vol.download(stream, 0, 0, libvirt.VIR_STORAGE_VOL_DOWNLOAD_SPARSE_STREAM)

@@ -1,8 +1,8 @@
-"""Memory, CPUs and storage of the target, promised to a guest before it comes.
+"""Reserve memory, CPUs and storage of the target for a guest before it arrives.
 
-The target's folder of reservations is read and written through a passing pool, which one
-migration at a time can have. An init there writes first, too, and looks then: of two that
-do not fit together at least one sees the other.
+The target's folder of reservations is accessed through a transient pool, which one migration at a
+time can have. An init on the target also writes its reservation first and then checks: of two
+operations that do not fit together, at least one sees the other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
 
 FOLDER = f"{paths.STATE}/arrivals"
-# below locks.RUN, which a restart of the host empties
+# below locks.RUN, which is emptied when the host restarts
 _STATE_FILE = "arrivals.json"
 
 
 def local(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
-    """The Reservations of this host. present: names of its guests. Raises OperationFailed."""
+    """Return the Reservations of this host. present: names of its guests. Raises
+    OperationFailed."""
     written = {}
     with (
         own_files.permitted(),
@@ -40,15 +41,15 @@ def local(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
         os.scandir(folder) as files,
     ):
         for file in files:
-            with contextlib.suppress(FileNotFoundError):  # released just now
+            with contextlib.suppress(FileNotFoundError):  # just released
                 if reservation.parse(file.name):
                     written[file.name] = file.stat().st_mtime_ns
     return reservation.pending(_unchanged_s(written), present)
 
 
 def _unchanged_s(written: dict[str, int]) -> dict[str, float]:
-    """File to the seconds for which it was seen here as it is: no clock that is put forward ends a
-    reservation. written: file to the time that its file system says."""
+    """Return the seconds for which each file was observed unchanged, so that a clock that is set
+    forward does not end a reservation. written: file to its modification time."""
     now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _STATE_FILE)
     previous = _read(path)
     current = {
@@ -72,7 +73,7 @@ def _read(path: str) -> dict[str, list[float]]:
 
 
 def _write(path: str, entries: dict[str, list[float]]) -> None:
-    """What cannot be written down is seen for the first time again: its reservation holds on."""
+    """Store the observations. Without them a reservation counts as new, and stays valid."""
     with contextlib.suppress(OSError, errors.OperationFailed):
         locks.private(os.path.dirname(path))
         with locks.exclusive(f"{path}.lock", timeout_s=0):
@@ -82,20 +83,21 @@ def _write(path: str, entries: dict[str, list[float]]) -> None:
 
 
 def is_reservation(path: str) -> bool:
-    """Whether a path is that of a reservation."""
+    """Return whether a path is that of a reservation."""
     return os.path.dirname(path) == FOLDER
 
 
 def remote(
     peer: libvirt.virConnect, present: Container[str], without: Container[str] = ()
 ) -> list[Reservation]:
-    """The same of another host. without: files that do not count."""
+    """Return the Reservations of another host. without: files to ignore."""
     with remote_storage.open_pool(peer, FOLDER) as pool:
         return reservation.pending(_ages(pool, without), present) if pool is not None else []
 
 
 def _ages(pool: libvirt.virStoragePool, without: Container[str] = ()) -> dict[str, float]:
-    """File to the seconds since it was made or renewed, by the clock of the pool's own host."""
+    """Return the seconds since each file was created or renewed, by the clock of the pool's
+    host."""
     parsed = {file: reservation.parse(file) for file in pool.listVolumes() if file not in without}
     by_file = {file: entry for file, entry in parsed.items() if entry}
     if not by_file:
@@ -112,7 +114,7 @@ def _ages(pool: libvirt.virStoragePool, without: Container[str] = ()) -> dict[st
 
 
 def _clock(pool: libvirt.virStoragePool) -> float | None:
-    """What time it is where the pool is: of a file that is made there now."""
+    """Return the time on the pool's host, from a file that is created there."""
     file = f".clock-{uuid.uuid4().hex}"
     volume = remote_storage.create(pool, os.path.join(FOLDER, file), "raw", 0, mode="0600")
     try:
@@ -123,7 +125,7 @@ def _clock(pool: libvirt.virStoragePool) -> float | None:
 
 
 def renew(peer: libvirt.virConnect, path: str) -> None:
-    """Says that the reservation of that path holds on: its migration lives."""
+    """Renew the reservation of that path: its migration lives."""
     with remote_storage.require_pool(peer, FOLDER, create=True) as pool, translated():
         volume = remote_storage.volume(pool, path)
         if volume is None:
@@ -135,7 +137,7 @@ def renew(peer: libvirt.virConnect, path: str) -> None:
 
 
 def reservation_path(report: GuestReport, plans: Iterable[storage.DiskPlan]) -> str:
-    """The path of the reservation that a guest will have; it is written down before it is made."""
+    """Return the path of a guest's future reservation, which is recorded before it is created."""
     promise = Reservation(
         report.name, report.memory_kib, report.vcpus, int(time.time()),
         storage.promised_space(plans), report.page_kib,
@@ -150,10 +152,10 @@ def reserve(
     host: TargetReport,
     request: CheckedMigration,
 ) -> None:
-    """Reserves the guest its share of the target. path: of :func:`place`.
+    """Reserve the guest's resources on the target. path: from :func:`reservation_path`.
 
-    report, host, request: as the checks have them. Raises TargetRefused when others were
-    promised the room since the checks.
+    report, host, request: as in the checks. Raises TargetRefused if other guests were promised the
+    resources since the checks.
     """
     with remote_storage.require_pool(peer, FOLDER, create=True) as pool, translated():
         _tidy(pool, report.name)
@@ -169,12 +171,12 @@ def reserve(
 
 
 def release(peer: libvirt.virConnect, paths: Iterable[str]) -> list[str]:
-    """Takes back those of the paths that are reservations; which there were."""
+    """Delete those of the paths that are reservations; return those that existed."""
     return [path for path in paths if is_reservation(path) and remote_storage.delete(peer, path)]
 
 
 def _tidy(pool: libvirt.virStoragePool, name: str) -> None:
-    """Removes what died long ago, and what an earlier attempt of this guest left."""
+    """Remove expired reservations, and those of earlier attempts of this guest."""
     for file, age_s in _ages(pool).items():
         entry = reservation.parse(file)
         if (entry and entry.name == name) or reservation.stale(age_s):

@@ -1,6 +1,6 @@
-"""Whether the other host's file has the bytes of ours: read once, then remembered.
+"""Compare a file of the other host with ours: it is read once, and the result is remembered.
 
-What was found is kept with the sizes and times of both files, and is good while they stay.
+The result is stored with the sizes and times of both files, and is valid while they do not change.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MAX_RECORDS = 500
 
 
 def equals_remote(peer: libvirt.virConnect, path: str, record: str = RECORD) -> bool:
-    """Whether the file of that path on the other host equals the local one.
+    """Return whether the file of that path on the other host equals the local one.
 
-    No pool is held while it is read.
+    No pool is in use while it is read.
     """
     with _open_volume(peer, path) as volume:
         if volume is None:
@@ -33,7 +33,7 @@ def equals_remote(peer: libvirt.virConnect, path: str, record: str = RECORD) -> 
 
 
 def remember(peer: libvirt.virConnect, path: str, record: str = RECORD) -> None:
-    """Notes that the file of that path on the other host was just made from ours."""
+    """Record that the file of that path on the other host was just created from ours."""
     with _open_volume(peer, path) as volume:
         if volume is not None:
             _note(record, f"{_uuid(peer)}:{path}", _fingerprint(volume, path))
@@ -41,7 +41,7 @@ def remember(peer: libvirt.virConnect, path: str, record: str = RECORD) -> None:
 
 @contextlib.contextmanager
 def _open_volume(peer: libvirt.virConnect, path: str) -> Iterator[libvirt.virStorageVol | None]:
-    """The volume of that path for the block, or None."""
+    """Return the volume of that path for the block, or None."""
     with remote_storage.open_pool(peer, os.path.dirname(path)) as pool:
         yield None if pool is None else remote_storage.volume(pool, path)
 
@@ -54,8 +54,8 @@ def _uuid(peer: libvirt.virConnect) -> str | None:
 def begin(
     volume: libvirt.virStorageVol, path: str, host_uuid: str | None, record: str = RECORD
 ) -> Callable[[], bool]:
-    """Begins to compare them; a callable that says it, for when the volume's pool need not be
-    there any more."""
+    """Begin to compare the files. Return a function that returns the result; the volume's pool is
+    no longer needed then."""
     key, current = f"{host_uuid}:{path}", _fingerprint(volume, path)
     if _read(record).get(key) == current:
         return lambda: True
@@ -77,7 +77,8 @@ def _note(record: str, key: str, fingerprint: list[Any]) -> None:
 
 
 def _fingerprint(volume: libvirt.virStorageVol, path: str) -> list[Any]:
-    """What changes with either file: size, time and number of ours; size and time of theirs."""
+    """Return the values that change with either file: size, time and inode of ours; size and time
+    of theirs."""
     stat = os.stat(path)
     with translated():
         root = ElementTree.fromstring(volume.XMLDesc(0))
@@ -99,7 +100,7 @@ def _read(record: str) -> dict[str, Any]:
 
 
 def _write(record: str, records: dict[str, Any]) -> None:
-    """It is only a memory: a host where it cannot be written reads the file again."""
+    """Store the results. If that fails, the file is compared again."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)
         with open(f"{record}.{os.getpid()}", "w", encoding="utf-8") as file:

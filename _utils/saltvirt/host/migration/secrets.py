@@ -1,4 +1,4 @@
-"""The secrets of libvirt to which a guest's devices refer. Their values are never read."""
+"""The libvirt secrets that a guest's devices refer to. Their values are never read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {"passphrase": "volume"}
 
 
 def references(conn: libvirt.virConnect, root: Element) -> tuple[SecretReference, ...]:
-    """Those of a domain's XML, each once for each device."""
+    """Return the secrets in a domain's XML, once for each device."""
     return tuple(dict.fromkeys(_iter_references(conn, root)))
 
 
@@ -32,7 +32,7 @@ def _iter_references(conn: libvirt.virConnect, root: Element) -> Iterator[Secret
 
 
 def _reference(conn: libvirt.virConnect, device: str, element: Element) -> SecretReference:
-    """What a ``secret`` element refers to, by this host's libvirt as far as it has it."""
+    """Return what a ``secret`` element refers to, as far as this host's libvirt has it."""
     kind = element.get("type", "")
     kind = _KINDS.get(kind, kind)
     uuid, usage = element.get("uuid"), element.get("usage")
@@ -59,14 +59,15 @@ def _number(kind: str) -> int:
 def missing(
     peer: libvirt.virConnect, needed: Iterable[SecretReference]
 ) -> tuple[SecretReference, ...]:
-    """Those that the other host does not have. A libvirt that keeps no secrets is no reason."""
+    """Return the secrets that the other host lacks. A libvirt without a secret driver is no
+    reason."""
     return tuple(
         reference for reference in needed if reference.uuid and not _has_secret(peer, reference)
     )
 
 
 def _has_secret(peer: libvirt.virConnect, needed: SecretReference) -> bool:
-    """Whether the host has the secret, by what the guest names: its usage or its UUID."""
+    """Return whether the host has the secret, by the guest's reference: usage or UUID."""
     try:
         if needed.usage_type:
             peer.secretLookupByUsage(_number(needed.usage_type), needed.usage_id or "")

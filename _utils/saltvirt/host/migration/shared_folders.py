@@ -1,6 +1,5 @@
-"""Whether a folder of this host and one of the other are the same: a file that one puts there is
-seen, or is in the way, on the other.
-"""
+"""Find out whether a folder of this host and one of the target are the same: a file that one of
+them creates is seen by the other, or prevents it from creating it."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from saltvirt.host.storage import mounts
 from saltvirt.images import tools
 from saltvirt.migration import shared
 
-# clients of network file systems show others' new files by then (NFS: acdirmax, 60 s)
+# seconds after which clients of network file systems show new files (NFS: acdirmax, 60 s)
 CACHED_S = 75
 HIDDEN = (
     "root of this host may not read it (root_squash): libvirt's pools cannot show it to the other "
@@ -27,32 +26,32 @@ HIDDEN = (
 )
 _NAME = "salt-virt-marker-"
 _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
-# nobody looks for so long
+# longer than any check takes
 _STALE_S = 24 * 3600
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
-# root of this host may be nobody on the server (root_squash): the folder's owner is not
+# the server may map root to nobody (root_squash), but not the folder's owner
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
 
 
 if TYPE_CHECKING:
-    # a user and a group by number; None: root
+    # user and group ID; None: root
     _Owner = tuple[int, int] | None
-    # name, folder, whose
+    # name, folder, owner
     _Mark = tuple[str, str, _Owner]
-    # (whether a folder is the same on both hosts, or None; why that is not known)
+    # (whether a folder is the same on both hosts, or None; why that is unknown)
     Proof = tuple[bool | None, str | None]
 
 
 def file_system(path: str, table: str = mounts.TABLE) -> str | None:
-    """The type of the file system that a path is on, or None."""
+    """Return the type of the file system of a path, or None."""
     mount = mounts.mount_of(mounts.read(table), os.path.realpath(path))
     return str(mount.kind) if mount else None
 
 
 @contextlib.contextmanager
 def place_markers(paths: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Puts a file with a name of its own beside each of the files for the block:
-    {folder: name}; without those of folders in which nobody could."""
+    """Create a marker file beside each of the files for the block: {folder: name}; without folders
+    in which none could be created."""
     marks: dict[str, _Mark | None] = {}
     try:
         for path in sorted(paths, key=leads_out):
@@ -66,13 +65,13 @@ def place_markers(paths: Iterable[str]) -> Iterator[dict[str, str]]:
 
 
 def leads_out(path: str) -> bool:
-    """Whether a path is a link to a file in another folder, of which its own folder tells
+    """Return whether a path is a link to a file in another folder, about which its own folder tells
     nothing."""
     return os.path.dirname(os.path.realpath(path)) != os.path.realpath(os.path.dirname(path))
 
 
 def file_proof(path: str, proof: Proof) -> Proof:
-    """What :func:`same` found of a folder, for one file of this host in it."""
+    """Return the result of :func:`same` for one file of this host in the folder."""
     if proof[0] and leads_out(path):
         link_target = os.path.realpath(path)
         return None, f"{path} is a link to {link_target}, of which the shared folder tells nothing"
@@ -80,7 +79,7 @@ def file_proof(path: str, proof: Proof) -> Proof:
 
 
 def _mark(path: str) -> _Mark | None:
-    """(name, folder, whose) of a file on the same file system as that one, or None."""
+    """Return (name, folder, owner) of a marker on the same file system as the file, or None."""
     folder = os.path.dirname(os.path.realpath(path))
     name = f"{_NAME}{os.urandom(8).hex()}"
     for owner in _owners(folder, path):
@@ -95,8 +94,8 @@ def _mark(path: str) -> _Mark | None:
 
 
 def _tidy(folder: str, mark: str) -> None:
-    """Removes the marks of migrations that were killed. They are old beside a mark made just now:
-    so it is by the clock of who has the folder."""
+    """Remove the markers of killed migrations. Their age is relative to a new marker, so it is by
+    the clock of the file server."""
     with contextlib.suppress(OSError):
         now = os.lstat(os.path.join(folder, mark)).st_mtime
         for name in filter(_MARK.fullmatch, os.listdir(folder)):
@@ -108,14 +107,14 @@ def _tidy(folder: str, mark: str) -> None:
 
 
 def _is_mark(path: str) -> bool:
-    """Whether there is nothing in the file but our own words; the other host writes none."""
+    """Return whether the file contains only our own text; the other host writes none."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         return file.read(len(_TEXT) + 2) in (b"", f"{_TEXT}\n".encode())
 
 
 def _owners(folder: str, path: str) -> Iterable[_Owner]:
-    """As whom to try: root, the folder's owner, the file's."""
+    """Return the users to try: root, the folder's owner, the file's owner."""
     owners: list[_Owner] = [None]
     for candidate in (folder, path):
         with contextlib.suppress(OSError):
@@ -144,10 +143,10 @@ def _run(owner: _Owner, *argv: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether we may not read a file that is there: a server takes our root for nobody. libvirt
+    """Return whether an existing file cannot be read because a server maps root to nobody. libvirt
     fails in the same way, and stops a pool that it refreshes then.
 
-    One that was opened may still not be read, nor closed without an error: GlusterFS opens late.
+    A file that was opened may still fail to be read or closed: GlusterFS opens late.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -161,20 +160,23 @@ def is_hidden(path: str) -> bool:
 
 
 def same(pool: libvirt.virStoragePool, mark: str | None, fs: str | None) -> Proof:
-    """(True, False or None where it cannot be told; why it cannot).
+    """Return (True, False or None if unknown; why it is unknown).
 
-    pool: of the folder on the other host; mark: the name that this one put there, or None; fs:
-    the type of the file system here.
+    pool: of the folder on the other host; mark: the name of our marker, or None; fs: the type of
+    the file system on this host.
     """
     if mark is None:
-        return None, "no file could be made beside it here, to see whether the target shares it"
+        return (
+            None,
+            "no marker file could be created beside it here, to check whether the target shares it",
+        )
     if _visible(pool, mark):
         return True, None
     in_use = _name_in_use(pool, mark)
     if in_use is None and shared.on_network(fs):
         in_use = _appears(pool, mark)
     if in_use is None:
-        return None, "the target cannot make a file beside it, and does not show the one made here"
+        return None, "the target cannot create a file beside it, and does not show the marker file"
     return in_use, None
 
 
@@ -183,8 +185,8 @@ def _visible(pool: libvirt.virStoragePool, mark: str) -> bool:
 
 
 def _name_in_use(pool: libvirt.virStoragePool, mark: str) -> bool | None:
-    """Whether the file is in the way when the other host makes one of that name: no cache is
-    asked then. None when it can make none at all."""
+    """Return whether the file prevents the other host from creating one of that name, which does
+    not depend on caches. None if it can create no file at all."""
     try:
         volume = remote_storage.create(pool, mark, "raw", 0, mode="0600")
     except errors.AlreadyExists:
@@ -197,14 +199,14 @@ def _name_in_use(pool: libvirt.virStoragePool, mark: str) -> bool | None:
 
 
 def _appears(pool: libvirt.virStoragePool, mark: str) -> bool | None:
-    """True when the other host comes to see the file, as what it remembers has grown old. None
-    proves nothing."""
+    """Return True if the other host sees the file when its caches have expired. None proves
+    nothing."""
     deadline = time.monotonic() + CACHED_S
     while time.monotonic() < deadline:
         time.sleep(2)
         try:
             pool.refresh(0)
-        except libvirt.libvirtError:  # a pool of ours that another migration took for left
+        except libvirt.libvirtError:  # another migration has taken our pool for abandoned
             return None
         if _visible(pool, mark):
             return True

@@ -1,4 +1,4 @@
-"""The files of a guest on the target of a migration, and their creation there."""
+"""The files of a guest on the target of a migration, and their creation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MODE = "0600"
 
 @dataclass
 class MigrationTarget:
-    """The other host while it is prepared.
+    """The target while it is prepared.
 
-    note: called with this and, before a file is made, its
-    remote_storage.sign, by which it is told from a file that somebody else makes there; again when
-    it is made. say: called with a line of progress. watch: a progress.Watch. made, folders: what
-    was made so far.
+    note: is called with this object and, before a file is created, its remote_storage.sign, which
+    distinguishes it from a file that another process creates there; and again when it is created.
+    report_step: is called with a line of progress. watch: a progress.Watch. created, folders: what
+    was created so far.
     """
 
     peer: libvirt.virConnect
@@ -36,7 +36,7 @@ class MigrationTarget:
     folders: list[str] = field(default_factory=list)
 
     def create_folder(self, path: str) -> None:
-        """Makes the folder of a file, if there is none."""
+        """Create the folder of a file, unless it exists."""
         folder = os.path.dirname(path)
         if remote_storage.make_folder(self.peer, folder):
             self.folders.append(folder)
@@ -51,13 +51,12 @@ class MigrationTarget:
         mode: str = _MODE,
         source: str | None = None,
     ) -> None:
-        """Makes a file that is not there yet.
+        """Create a file.
 
-        format, size_bytes, backing, mode: as for remote_storage.create.
-        source: the local file whose bytes it gets.
-        Raises AlreadyExists when it is there.
+        format, size_bytes, backing, mode: as for remote_storage.create. source: the local file with
+        its content. Raises AlreadyExists.
         """
-        path = re.sub("/+", "/", path)  # so the target's minion takes it for a path of ours
+        path = re.sub("/+", "/", path)  # so that the target's minion recognizes the path
         self.create_folder(path)
         send = None
         with remote_storage.require_pool(self.peer, os.path.dirname(path)) as pool:
@@ -68,11 +67,11 @@ class MigrationTarget:
             try:
                 volume = self._make(pool, making, (format, size_bytes, backing), mode)
             except errors.AlreadyExists:
-                self.note(self)  # somebody else's
+                self.note(self)  # another process has created it
                 raise
             if source:
                 send = remote_storage.begin_upload(volume, source)
-        if send:  # for as long as it takes: others need the folder's pool
+        if send:  # the pool is closed, because others need it meanwhile
             self.watch.begin()
             send(self.watch)
 
@@ -83,7 +82,7 @@ class MigrationTarget:
         volume_spec: tuple[str, int, BackingFile | None],
         mode: str,
     ) -> libvirt.virStorageVol:
-        """The volume, which is ours: so it is noted before anything is written to it."""
+        """Return the volume. It is recorded as ours before anything is written to it."""
         path, claimed = making.path, making.bytes is not None
         if claimed:
             volume = remote_storage.claim(pool, making, mode)
@@ -96,23 +95,23 @@ class MigrationTarget:
         return volume
 
     def retain(self, path: str) -> None:
-        """The file stays (or is gone), whatever becomes of the migration."""
+        """Exclude the file from the roll-back: it stays, or is gone already."""
         if path in self.created:
             self.created.remove(path)
             self.note(self)
 
     def remove(self, path: str) -> None:
-        """Removes a file that was made for a while."""
+        """Remove a temporary file."""
         remote_storage.delete(self.peer, path)
         self.retain(path)
 
     def copy(self, path: str, mode: str = _MODE, source: str | None = None) -> None:
-        """Makes a file there with the bytes of ours. source: its path here, if it is another."""
-        # its own format would be written into it: the bytes that come have it already
+        """Create a file with the content of ours. source: its local path, if that differs."""
+        # raw, because the content already has its own format
         self.create_file(path, "raw", 0, None, mode=mode, source=source or path)
 
     def size(self, path: str) -> int | None:
-        """How long the file is there in bytes, or None."""
+        """Return the length of the file in bytes, or None."""
         with remote_storage.open_pool(self.peer, os.path.dirname(path)) as pool:
             volume = remote_storage.volume(pool, path) if pool is not None else None
             return None if volume is None else remote_storage.physical_bytes(volume)

@@ -1,9 +1,9 @@
-"""What a migration that was undone has made on its target: the target itself takes it away.
+"""Files of rolled-back migrations on their target, which the target itself deletes.
 
-The source cannot look there who has a file open, keep a QEMU from opening one, or tell whether
-other hosts have it, too. So it leaves a note there, through the target's libvirt: the files that
-it made, and how they looked when it let go of them. The target's own minion deletes those that
-still look so and that nobody uses, see ``virt.migrate_clean``; ``salt-run`` asks the other hosts.
+The source cannot see which processes of the target have a file open, prevent a QEMU from opening
+one, or tell whether other hosts use it. So it leaves a note on the target, through its libvirt: the
+created files and their fingerprints. The target's minion deletes the files that are unchanged and
+unused, see ``virt.migrate_clean``; ``salt-run`` asks the other hosts.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from saltvirt.migration.journal import LeftoverNote, TargetFiles
 log = logging.getLogger(__name__)
 
 FOLDER = f"{paths.STATE}/target_leftovers"
-# beside it: their earlier place, which hosts not yet updated still write to, on this host too
+# beside it: the folder of earlier versions, to which hosts that are not updated still write
 _EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
-# no migration makes so many files
+# enough for the files of any migration
 _MAX_NOTE_BYTES = 2**20
-# digits that tell notes on one guest apart
+# digits that distinguish the notes of one guest
 _DIGITS = 16
 
 
 def hand_over(peer: libvirt.virConnect, target_files: TargetFiles) -> dict[str, str]:
-    """Writes down on the target what was made there; {path: why it is still there}.
+    """Write a note on the target about the created files. Return {path: why it still exists}.
 
-    The migration must be undone: nobody of ours needs the files any more. What is there already
-    when it is called again is not written twice. Raises VirtError, and must then be called again.
+    The migration must be rolled back: none of our operations needs the files any more. A repeated
+    call does not write the note twice. Raises VirtError, and must then be called again.
     """
     newer, making = written_since(peer, target_files), target_files.making
     paths = [path for path in target_files.created if not reservations.is_reservation(path)]
     fingerprints = {
         path: remote_storage.fingerprint(peer, path) for path in paths if path not in newer
     }
-    retained = dict.fromkeys(newer, f"{NEWER}: look at it; remove it, or move it away")
+    retained = dict.fromkeys(newer, f"{NEWER}: check it, then remove it or move it away")
     if making:
         fingerprints[making.path], reason = remote_storage.inspect_claim(peer, making)
         retained |= {making.path: reason} if reason else {}
@@ -69,13 +69,13 @@ def hand_over(peer: libvirt.virConnect, target_files: TargetFiles) -> dict[str, 
 
 
 def _note_path(name: str, attempt: object) -> str:
-    """Where a note is: the same one for the same attempt."""
+    """Return the path of a note: the same one for the same attempt."""
     token = hashlib.sha256(json.dumps(attempt).encode()).hexdigest()
     return os.path.join(FOLDER, f"{name}~{token[:_DIGITS]}")
 
 
 def written_since(peer: libvirt.virConnect, target_files: TargetFiles) -> list[str]:
-    """The files whose copy was whole and that look otherwise by now: somebody had them in use."""
+    """Return the files that have changed since their copy was complete: they were in use."""
     fingerprints = target_files.looks or {}
     current = {path: remote_storage.fingerprint(peer, path) for path in fingerprints}
     return [
@@ -86,8 +86,8 @@ def written_since(peer: libvirt.virConnect, target_files: TargetFiles) -> list[s
 
 
 def record_local(name: str, paths: Iterable[str]) -> None:
-    """Notes real paths of this host, which a guest that was moved has left here, and of which only
-    other hosts can say whether they use them. Raises OperationFailed."""
+    """Write a note about real paths of this host that a migrated guest has left, and that other
+    hosts may use. Raises OperationFailed."""
     files = {}
     for path in paths:
         with contextlib.suppress(OSError):
@@ -99,24 +99,24 @@ def record_local(name: str, paths: Iterable[str]) -> None:
 
 def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
     for folder in reversed([*folders]):
-        with contextlib.suppress(errors.VirtError):  # somebody uses it by now
+        with contextlib.suppress(errors.VirtError):  # the folder is in use by now
             remote_storage.remove_folder(peer, folder)
 
 
 def _retention_reason(peer: libvirt.virConnect, name: str) -> str:
     return (
-        f"it stays until {peer.getHostname()} knows that nobody uses it: "
+        f"it stays until {peer.getHostname()} knows that it is unused: "
         f"salt-run virt.migrate_recover {name}"
     )
 
 
 def names() -> list[str]:
-    """The guests of whose migrations this host has notes, sorted."""
+    """Return the guests for which this host has notes, sorted."""
     return sorted({note.name for _, note in _notes()})
 
 
 def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
-    """(path, note) of this host's notes, of one guest or of all."""
+    """Yield (path, note) of this host's notes, for one guest or for all."""
     earlier = os.path.join(os.path.dirname(FOLDER), _EARLIER)
     for path in (*_list_notes(FOLDER), *_list_notes(earlier)):
         file = os.path.basename(path)
@@ -125,7 +125,7 @@ def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
             note = _read(path)
             if note and note.name == guest:
                 yield path, note
-            else:  # its source was killed while it wrote: it writes it again
+            else:  # the source was killed while writing: it will write the note again
                 log.info("%s is no note of a migration, or not whole", file)
 
 
@@ -151,9 +151,9 @@ def _read(path: str) -> LeftoverNote | None:
 
 @dataclass
 class CleanupPlan:
-    """delete: paths, in the order in which they go. keep: path to why it stays. shared: identities
-    of what would go if it were known that no other host uses it. looks: path to how it was left;
-    turns: file beside an image to the image."""
+    """delete: paths, in the order of their deletion. keep: path to the reason. shared: identities
+    of files that are deleted only if no other host uses them. fingerprints: by path;
+    incoming_images: marker file to its image."""
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
@@ -168,11 +168,11 @@ def plan(
     below: str | None = None,
     unused: Iterable[str] = (),
 ) -> CleanupPlan | None:
-    """The CleanupPlan of this host's notes of a guest; None without one. Changes nothing.
+    """Return the CleanupPlan for this host's notes of a guest; None without one. Changes nothing.
 
-    below: the folder of guests' images, which are looked through for what is based on what. unused:
-    real paths of which all other hosts have said that nobody there uses them.
-    Raises OperationFailed while the guest is on its way here again.
+    below: the folder of guests' images, which is searched for backing files. unused: real paths
+    that all other hosts have reported as unused. Raises OperationFailed while the guest is being
+    moved to this host again.
     """
     cleanup, notes = CleanupPlan(), [note for _, note in _notes(name)]
     if not notes:
@@ -202,7 +202,7 @@ def plan(
             cleanup.keep[path] = f"it says that {image} is not whole"
         else:
             cleanup.delete.append(path)
-    # who finds an image takes it for whole when its turn is gone
+    # without its marker file an image counts as complete
     cleanup.delete.sort(key=lambda path: path in cleanup.incoming_images)
     return cleanup
 
@@ -212,29 +212,32 @@ def _refuse_arriving(conn: libvirt.virConnect, name: str) -> None:
     if name in {
         reservation.name for reservation in reservations.local(present, reservations.FOLDER)
     }:
-        raise errors.OperationFailed(f"{name} is on its way to this host again: wait for it")
+        raise errors.OperationFailed(f"{name} is being moved to this host again: wait for it")
 
 
 def _used_image(conn: libvirt.virConnect, path: str, incoming_images: dict[str, str]) -> str | None:
     for incoming, image in incoming_images.items():
         if path == image and not usage.is_there(conn, incoming):
-            return f"{incoming} was removed: others may have taken it for a whole image"
+            return f"{incoming} was removed: other guests may use it as a complete image"
     return None
 
 
 def _change_reason(conn: libvirt.virConnect, path: str, fingerprint: Any) -> str | None:
-    """Why it is not, or not surely, what the migration has left; None when it is."""
+    """Return why the file is not, or not certainly, what the migration has left; None if it is."""
     if isinstance(fingerprint, str):
         current: Any = remote_storage.fingerprint(conn, path)
     else:
         try:
             info = bounded_io.stat(path)
         except OSError as exc:
-            return f"it cannot be looked at: {exc.strerror}"
+            return f"it cannot be inspected: {exc.strerror}"
         current = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]
     if current == fingerprint:
         return None
-    return "it was changed since the migration left it: look whose it is; remove it, or move it"
+    return (
+        "it was changed since the migration left it: find out who uses it, then remove it or move "
+        "it"
+    )
 
 
 def clean(
@@ -243,8 +246,8 @@ def clean(
     below: str | None = None,
     unused: Iterable[str] = (),
 ) -> tuple[list[str], dict[str, str]]:
-    """Deletes what the plan says, each file while no QEMU can open it: ([path], {path: why it
-    stays}). A note ends with the last of its files."""
+    """Delete what the plan contains, each file while no QEMU can open it. Return ([path], {path:
+    why it stays}). A note is removed with the last of its files."""
 
     def make_plan() -> CleanupPlan:
         return plan(conn, name, below, unused) or CleanupPlan()
@@ -265,7 +268,7 @@ def clean(
 
 
 def _delete(conn: libvirt.virConnect, path: str) -> str | None:
-    """Why a file stays; None when it is gone."""
+    """Return why a file stays; None if it was deleted."""
     try:
         purge.delete_storage(conn, path)
     except errors.VirtError as exc:

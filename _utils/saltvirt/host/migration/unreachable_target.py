@@ -1,7 +1,7 @@
-"""A broken-off migration whose target does not answer: when the guest may go on without it.
+"""An interrupted migration whose target does not answer: when it may end without the target.
 
-What the target still holds for the guest (a reservation, empty or half-filled disks) is written
-down and taken away later, when it answers.
+What the target still has for the guest (a reservation, empty or incomplete disks) is recorded, and
+removed when it answers.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def end_migration(
     elsewhere: Collection[str] = (),
     removed: bool = False,
 ) -> RecoveryResult:
-    """Like ``recovery.recover``; and when the target does not answer: ends it without
-    the target where that is safe, or where a person vouches for it.
+    """Like ``recovery.recover``; if the target does not answer, end the migration without it where
+    that is safe, or if an operator declares the target lost.
 
-    Raises what ``recover`` does, ConnectionFailed with the way out.
+    Raises what ``recover`` does; ConnectionFailed with the way out.
 
-    lost: the name of the target, by a person who knows that it does not run the guest and will
-    not. The result has then ``left``: host to why something may still be there.
+    lost: the name of the target, from an operator who knows that it does not run the guest and will
+    not. The result then has ``left``: host to why it may still have files.
     """
     entry = journal.require_entry()
     host = transport.parse(entry.target).host
@@ -55,7 +55,7 @@ def end_migration(
     except errors.ConnectionFailed as exc:
         with translated():
             result = None if entry.over else recovery.moved_elsewhere(conn, entry, elsewhere)
-        if result and entry.phase != PREPARING:  # its reservation there ends by itself
+        if result and entry.phase != PREPARING:  # its reservation there expires
             journal.close()
             return result
         if result:
@@ -68,7 +68,8 @@ def end_migration(
 
 
 def _is_safe(conn: libvirt.virConnect, entry: JournalEntry) -> bool:
-    """Whether the guest can be nowhere but here, or is already confirmed to be elsewhere."""
+    """Return whether the guest can only be on the source, or is already confirmed to be
+    elsewhere."""
     if entry.over:
         return True
     with translated():
@@ -92,7 +93,8 @@ def _end_detached(
     lost: str | None,
     result: RecoveryResult | None = None,
 ) -> RecoveryResult:
-    """Ends it, and writes down what the host may still hold. result: the end, if it is known."""
+    """End the migration, and record what the host may still have. result: the end, if it is
+    known."""
     if entry.phase == MOVED and not entry.over:
         return _end_target_lost(journal, entry, host)
     if result is None:
@@ -110,8 +112,8 @@ def _end_detached(
 
 
 def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) -> RecoveryResult:
-    """Both hosts had confirmed that the guest was on the target, which a person says is lost: what
-    it left here may be the last there is of it, and stays."""
+    """End a migration that both hosts had confirmed, to a target that an operator declares lost.
+    The files on the source may be the last copy, and stay."""
     reason = f"{journal.name} was moved to {host}, which is lost: it may be the last there is of it"
     journal.close()
     retained = dict.fromkeys(entry.left, reason)
@@ -121,7 +123,7 @@ def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) 
 def _settle_on_source(
     conn: libvirt.virConnect, journal: MigrationJournal, entry: JournalEntry, host: str
 ) -> str:
-    """The guest is here, and the target's part is taken for gone: UNDONE."""
+    """Return UNDONE: the guest is on the source, and the target's part counts as gone."""
     report = entry.report
     with translated():
         recovery.not_at_work(conn, entry)
@@ -145,24 +147,24 @@ def _folder(journals: str) -> str:
 
 
 def leftover_keys(journals: str) -> list[str]:
-    """Of what targets that did not answer may still hold: "name@host" of each, sorted."""
+    """Return "name@host" for what targets that did not answer may still have, sorted."""
     return move_journal.names(_folder(journals))
 
 
 def _read(journals: str, key: str) -> TargetLeftovers | None:
-    """Raises BadAnswer, which names the file and what to do."""
+    """Return the record. Raises BadAnswer, which names the file and what to do."""
     name, _, host = key.rpartition("@")
     try:
         return move_journal.read(os.path.join(_folder(journals), f"{key}.json"), TargetLeftovers)
     except errors.BadAnswer as exc:
         raise errors.BadAnswer(
-            f"{exc}; it said what {host} may still hold for {name}: look for its files there, and "
-            "remove this one"
+            f"{exc}; it recorded what {host} may still have for {name}: check its files there, and "
+            "remove this file"
         ) from exc
 
 
 def unfinished(journals: str = move_journal.FOLDER) -> dict[str, UnfinishedMigration]:
-    """The same as ``move_journal.unfinished`` tells of migrations."""
+    """Return these records like ``move_journal.unfinished``."""
     keys = leftover_keys(journals)
     by_key = {key: move_journal.describe(functools.partial(_read, journals, key)) for key in keys}
     return {key: replace(migration, left=True) for key, migration in by_key.items() if migration}
@@ -171,8 +173,8 @@ def unfinished(journals: str = move_journal.FOLDER) -> dict[str, UnfinishedMigra
 def hand_over(
     job: MigrationJob, host: str | None = None
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Hands over to its hosts what was left there for the guest of the job: (the paths that are
-    gone, path to why it is still there, host to why it cannot be told). host: only that one."""
+    """Hand over to its hosts what was left there for the guest of the job. Return (the deleted
+    paths, {path: why it still exists}, {host: why it cannot be notified}). host: only that one."""
     deleted: list[str] = []
     retained: dict[str, str] = {}
     unreachable: dict[str, str] = {}
@@ -200,11 +202,11 @@ def _refuse_arriving(peer: libvirt.virConnect, leftovers: TargetLeftovers, host:
     present = {*lookup.names(peer)}
     if confirm.find(peer, leftovers.uuid) is not None or name in present:
         raise errors.OperationFailed(
-            f"{host} has a guest {name}, and files of a migration that was broken off: look "
-            f"whose they are; salt {host} virt.undefine {name} leaves its disks"
+            f"{host} has a guest {name}, and files of a migration that was broken off: check "
+            f"to which they belong; salt {host} virt.undefine {name} leaves its disks"
         )
     own_files = {os.path.basename(path) for path in leftovers.created}
     if name in {
         reservation.name for reservation in reservations.remote(peer, present, without=own_files)
     }:
-        raise errors.OperationFailed(f"{name} is on its way to {host} again: wait for it")
+        raise errors.OperationFailed(f"{name} is being moved to {host} again: wait for it")

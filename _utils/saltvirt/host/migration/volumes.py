@@ -1,4 +1,4 @@
-"""Disks that are volumes of storage pools, as a migration sees them on its two hosts."""
+"""Disks that are volumes of storage pools, on the two hosts of a migration."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from saltvirt.migration.facts import (
 
 
 def inspect_local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> DiskReport:
-    """The disk with what its pool here tells of it, or with the ``trouble`` in the way.
+    """Return the disk with the details from its pool on this host, or with ``trouble``.
 
-    disk: with its volume and the name of its pool. direct: QEMU reaches an iSCSI server by itself
+    disk: with its volume and the name of its pool. direct: QEMU reaches an iSCSI server itself
     (``mode='direct'``).
     """
     name, volume = (disk.pool.name if disk.pool else None) or "", disk.volume or ""
@@ -48,7 +48,7 @@ def _in_trouble(disk: DiskReport, reason: str | None) -> DiskReport:
 
 
 def _qemu_type(pool_type: str | None, direct: bool) -> str:
-    """What a volume of such a pool is to QEMU."""
+    """Return the type of a volume of such a pool for QEMU."""
     if pool_type in shared.NETWORK_POOLS or direct:
         return "network"
     return "block" if pool_type in shared.BLOCK_POOLS else "file"
@@ -83,9 +83,9 @@ def _pool_report(pool: libvirt.virStoragePool) -> PoolReport:
 def inspect_remote(
     peer: libvirt.virConnect, disk: DiskReport, pool: PoolReport, mark: str | None
 ) -> tuple[LocationReport, int | None]:
-    """(what the target has of a volume, the bytes that its pool has free).
+    """Return (the target's report of a volume, the free bytes of its pool).
 
-    pool: the disk's. mark: the file that was put beside it here, see shared_folders.
+    pool: the disk's. mark: the marker file beside it, see shared_folders.
     """
     with translated():
         target_pool, trouble = _pool(peer, pool)
@@ -102,7 +102,7 @@ def inspect_remote(
 def _pool(
     peer: libvirt.virConnect, pool_report: PoolReport
 ) -> tuple[libvirt.virStoragePool | None, str | None]:
-    """(the target's pool of that name, or why it will not do)."""
+    """Return (the target's pool of that name, or None with the reason)."""
     host = peer.getHostname()
     try:
         pool = peer.storagePoolLookupByName(pool_report.name or "")
@@ -130,7 +130,7 @@ def _prove_shared(
     source_pool: PoolReport,
     mark: str | None,
 ) -> tuple[bool | None, str | None]:
-    """(whether both hosts share the volume, why it is not known)."""
+    """Return (whether both hosts share the volume, why it is unknown)."""
     if disk.type == "file":
         proof = shared_folders.same(pool, mark, disk.fs)
         return shared_folders.file_proof(disk.source or "", proof)
