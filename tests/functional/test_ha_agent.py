@@ -69,5 +69,5 @@ def test_it_runs_anew_in_the_same_process_by_the_settings_that_are_there_then(tm
             assert done.returncode == 78, "nothing is armed: systemd leaves it"
         finally:
             one.kill()
-    assert log.read_text().count(f"{tmp_path}/ha.json is no JSON") == 2
+    assert log.read_text().count(f"{tmp_path}/ha.json is not valid JSON") == 2
     assert "Traceback" not in log.read_text()

@@ -183,7 +183,7 @@ def test_a_disk_that_fails(alone, tmp_path):
     finally:
         server.kill()
         server.wait()
-    alone.ails(messages.IO_FAILED, "I/O of hda failed")
+    alone.ails(messages.IO_FAILED, "I/O error of hda")
 
 
 def test_one_that_a_person_paused_is_well(alone):
