@@ -1,1 +1,1 @@
-"""What libvirt and the hypervisors of one host can do."""
+"""Capabilities of libvirt and the hypervisors of one host."""

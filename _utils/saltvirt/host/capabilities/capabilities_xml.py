@@ -1,4 +1,4 @@
-"""libvirt's capabilities of this host, as XML."""
+"""libvirt's capabilities of this host as XML."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from saltvirt.host.connection import libvirt
 
-# a job that makes many guests asks once: what the host can do changes with its packages
+# cached for jobs that create many guests; capabilities change only with packages
 _MAX_AGE_S = 5
 _cache: dict[str, tuple[float, str]] = {}
 
 
 def read(conn: libvirt.virConnect) -> str:
-    """What libvirt says now, or has told this process moments ago."""
+    """Return the capabilities, cached for a few seconds."""
     uri = conn.getURI()
     at_s, text = _cache.get(uri, (0.0, ""))
     if not text or time.monotonic() - at_s > _MAX_AGE_S:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree.ElementTree import Element
 
-# {name of the <enum>: its values}
+# {name of an <enum>: its values}
 Enums = dict[str | None, list[str | None]]
 
 
 def parse(caps: Element) -> dict[str, Any]:
-    """A dict for a ``<domainCapabilities>`` element: see ``virt.domain_capabilities``."""
+    """Return a dict for a ``<domainCapabilities>`` element; see ``virt.domain_capabilities``."""
     facts: dict[str, Any] = {
         "emulator": caps.findtext("path"),
         "domain": caps.findtext("domain"),
@@ -48,7 +48,7 @@ def _os(element: Element) -> dict[str, Any]:
 
 
 def _supported(element: Element) -> dict[str, Enums] | None:
-    """Devices or features that this combination has, each with its possible values."""
+    """Return the supported devices or features, each with its possible values."""
     return {c.tag: _enums(c) for c in element if c.get("supported") == "yes"} or None
 
 

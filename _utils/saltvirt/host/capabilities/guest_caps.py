@@ -1,4 +1,4 @@
-"""The guests' half of libvirt's capabilities as plain data: what can be run here."""
+"""The guest section of libvirt's capabilities as plain data."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from saltvirt.xml import tree
 
 
 class Machine(TypedDict, total=False):
-    """A machine type; maxcpus: only where libvirt tells."""
+    """A machine type.
+
+    maxcpus: only if libvirt reports it.
+    """
 
     alternate_names: list[str | None]
     maxcpus: int
 
 
 class DomainType(TypedDict):
-    """What one hypervisor runs."""
+    """A domain type of an architecture."""
 
     emulator: str | None
     machines: dict[str | None, Machine]
 
 
 class Arch(TypedDict, total=False):
-    """An architecture; wordsize (in bits) and emulator: only where libvirt tells."""
+    """An architecture.
+
+    wordsize (in bits) and emulator: only if libvirt reports them.
+    """
 
     name: str | None
     machines: dict[str | None, Machine]
@@ -33,14 +39,17 @@ class Arch(TypedDict, total=False):
 
 
 class GuestFeature(TypedDict):
-    """toggle: whether it can be turned on and off. default: whether it is on by itself."""
+    """A feature.
+
+    toggle: whether it can be turned on and off. default: whether it is on by default.
+    """
 
     toggle: bool
     default: bool
 
 
 class GuestCaps(TypedDict, total=False):
-    """What can be run of one type and architecture."""
+    """What can be run with one OS type and architecture."""
 
     os_type: str | None
     arch: Arch
@@ -48,7 +57,7 @@ class GuestCaps(TypedDict, total=False):
 
 
 def parse(guest: Element) -> GuestCaps:
-    """A dict for a ``<guest>`` element: ``os_type``, ``arch``, ``features``."""
+    """Return a dict for a ``<guest>`` element: ``os_type``, ``arch``, ``features``."""
     arch = tree.child(guest, "arch")
     facts: GuestCaps = {
         "os_type": guest.findtext("os_type"),
@@ -76,7 +85,7 @@ def parse(guest: Element) -> GuestCaps:
 
 
 def machines(element: Element) -> dict[str | None, Machine]:
-    """Machine types by canonical name, each with its other names and CPU limit."""
+    """Return machine types by canonical name, each with its aliases and maximum CPUs."""
     machine_types: dict[str | None, Machine] = {}
     for node in element.findall("machine"):
         canonical = node.get("canonical")

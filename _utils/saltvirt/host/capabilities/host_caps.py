@@ -1,4 +1,4 @@
-"""The host's half of libvirt's capabilities as plain data.
+"""The host section of libvirt's capabilities as plain data.
 
 https://libvirt.org/formatcaps.html
 """
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from typing import Any
 from xml.etree.ElementTree import Element
 
-# a key of what parse returns, and its value
+# a key in the result of parse, and its value
 Parsed = tuple[str, Any]
 
 
 def text(element: Element, path: str) -> str | None:
-    """The text of a child, None when it or its text is not there."""
+    """Return the text of a child, or None if it is missing or empty."""
     return element.findtext(path) or None
 
 
 def sized(element: Element) -> str:
-    """``4 KiB`` of an element with the attributes size and unit."""
+    """Return a text such as ``4 KiB`` for an element with size and unit."""
     return f"{element.get('size')} {element.get('unit', 'KiB')}"
 
 
 def parse(host: Element) -> dict[str, Any]:
-    """A dict for a ``<host>`` element; what the element lacks, the dict lacks."""
+    """Return a dict for a ``<host>`` element, without keys for missing elements."""
     facts: dict[str, Any] = {}
     for tag, parser in _PARSERS.items():
         element = host.find(tag)

@@ -1,4 +1,4 @@
-"""Which kinds of storage pools this libvirt can have.
+"""Storage pool types that libvirt supports.
 
 https://libvirt.org/formatstoragecaps.html
 """
@@ -17,7 +17,10 @@ Options = dict[str | None, list[str | None] | str | None]
 
 
 class PoolKind(TypedDict, total=False):
-    """options: those of the pool and those of its volumes, by ``pool`` and ``volume``."""
+    """A pool type.
+
+    options: options of the pool and of its volumes, by ``pool`` and ``volume``.
+    """
 
     name: str | None
     supported: bool
@@ -25,12 +28,12 @@ class PoolKind(TypedDict, total=False):
 
 
 def read(conn: libvirt.virConnect) -> list[PoolKind]:
-    """One dict for each kind of pool: see ``virt.pool_capabilities``."""
+    """Return one dict for each pool type; see ``virt.pool_capabilities``."""
     return parse(conn.getStoragePoolCapabilities())
 
 
 def parse(text: str) -> list[PoolKind]:
-    """The same, of libvirt's XML."""
+    """Parse libvirt's XML; see :func:`read`."""
     return [_pool(pool) for pool in ElementTree.fromstring(text).findall("pool")]
 
 

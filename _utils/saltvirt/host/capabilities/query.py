@@ -1,4 +1,4 @@
-"""What this host's libvirt and hypervisors can do."""
+"""Queries of libvirt's capabilities on this host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltvirt.xml import tree
 
 
 def host(conn: libvirt.virConnect) -> dict[str, Any]:
-    """Host and guests of libvirt's capabilities: see ``virt.capabilities``."""
+    """Return the host and guest capabilities; see ``virt.capabilities``."""
     return _host(ElementTree.fromstring(conn.getCapabilities()))
 
 
@@ -24,15 +24,15 @@ def domain(
     machine: str | None = None,
     virttype: str | None = None,
 ) -> dict[str, Any]:
-    """The capabilities of one combination; what is None, libvirt chooses."""
+    """Return the capabilities of one combination; libvirt chooses values that are None."""
     text = conn.getDomainCapabilities(emulator, arch, machine, virttype, 0)
     return domain_caps.parse(ElementTree.fromstring(text))
 
 
 def everything(conn: libvirt.virConnect) -> dict[str, Any]:
-    """Host capabilities, and domain capabilities of each architecture and domain type.
+    """Return the host capabilities, and the domain capabilities of each architecture and type.
 
-    A combination that libvirt cannot answer for costs its own entry an ``error``.
+    A combination that libvirt does not support gets an ``error`` entry.
     """
     root = ElementTree.fromstring(conn.getCapabilities())
     combinations = [
@@ -51,10 +51,10 @@ def everything(conn: libvirt.virConnect) -> dict[str, Any]:
 def cpu_baseline(
     conn: libvirt.virConnect, full: bool = False, migratable: bool = False
 ) -> ElementTree.Element:
-    """The ``<cpu>`` element that this host's CPU comes down to.
+    """Return the baseline ``<cpu>`` element of this host.
 
-    full: list every feature, not only those beyond the model.
-    migratable: leave out what cannot be migrated.
+    full: list every feature, not only those beyond the model. migratable: omit features that cannot
+    be migrated.
     """
     cpu = ElementTree.fromstring(conn.getCapabilities()).find("host/cpu")
     if cpu is None:
@@ -67,7 +67,7 @@ def cpu_baseline(
 
 
 def preferred_type(conn: libvirt.virConnect) -> str:
-    """The domain type to run guests with here: KVM before others. Raises Unsupported."""
+    """Return the preferred domain type of this host, KVM first. Raises Unsupported."""
     virt_types = caps.parse(conn.getCapabilities()).virt_types
     if not virt_types:
         raise errors.Unsupported(f"libvirt can run no guest on {conn.getHostname()}")

@@ -1,1 +1,1 @@
-"""libvirt's networks, and the network devices of one host."""
+"""libvirt networks and the network devices of one host."""

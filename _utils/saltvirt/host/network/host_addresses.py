@@ -1,4 +1,4 @@
-"""The addresses of this host."""
+"""Addresses of this host."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 
 
 def global_addresses(name: str | None = None) -> list[str]:
-    """All addresses of this host that others can reach; with a name or address, those of them
-    that it means."""
+    """Return the global addresses of this host; with a name or address, those to which it resolves.
+    """
     argv = ["ip", "-j", "addr", "show", "up"]
     try:
         output = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout

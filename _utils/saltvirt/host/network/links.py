@@ -1,6 +1,6 @@
-"""The network devices of our own network namespace, asked of the kernel by netlink.
+"""Network devices of this network namespace, queried through netlink.
 
-In a container /sys/class/net can show another namespace's devices; the kernel never does.
+In a container, /sys/class/net may show the devices of another namespace; netlink does not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BRIDGES = ("bridge", "openvswitch")
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(kind, content) of netlink's attributes."""
+    """Yield (kind, content) of netlink attributes."""
     offset = 0
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
@@ -32,7 +32,7 @@ def _text(data: bytes) -> str:
 
 
 def _link(data: bytes) -> tuple[str, str]:
-    """(name, kind) of one device; kind is empty for hardware."""
+    """Return (name, kind) of a device; kind is empty for hardware."""
     attributes = dict(_attributes(data[_IFINFO:]))
     inner = dict(_attributes(attributes.get(_LINKINFO, b"")))
     return _text(attributes.get(_IFNAME, b"")), _text(inner.get(_INFO_KIND, b""))
@@ -54,7 +54,7 @@ def _messages(netlink: socket.socket) -> Iterator[bytes]:
 
 
 def _devices() -> list[bytes]:
-    """What the kernel tells of each device."""
+    """Return the kernel's message about each device."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         body = struct.pack("=BxHiII", socket.AF_UNSPEC, 0, 0, 0, 0)
         header = struct.pack("=IHHII", _HEADER + len(body), _GETLINK, _REQUEST | _DUMP, 1, 0)
@@ -63,16 +63,16 @@ def _devices() -> list[bytes]:
 
 
 def kinds() -> dict[str, str]:
-    """{name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
+    """Return {name: kind} of all devices, e.g. ``{"br0": "bridge", "eth0": "", "tap3": "tun"}``."""
     return dict(map(_link, _devices()))
 
 
 def bridge_ports() -> set[str]:
-    """Names of the devices that are in a bridge, of whatever kind."""
+    """Return the names of the devices that are ports of a bridge of any kind."""
     masters = ((_link(device)[0], dict(_attributes(device[_IFINFO:]))) for device in _devices())
     return {name for name, attributes in masters if any(attributes.get(_MASTER, b""))}
 
 
 def bridges() -> list[str]:
-    """Names of the bridges, Linux and Open vSwitch."""
+    """Return the names of the Linux and Open vSwitch bridges."""
     return sorted(name for name, kind in kinds().items() if kind in BRIDGES)

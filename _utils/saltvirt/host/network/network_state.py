@@ -1,4 +1,4 @@
-"""A network brought to what is given, in one step: compared, changed, taken away."""
+"""Convergence of a network to its desired state, and its removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from saltvirt.states.outcome import StateOutcome
 
 
 def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = False) -> StateOutcome:
-    """Makes it so; the Outcome. test: change nothing, only say what would change."""
+    """Bring the network to its desired state.
+
+    test: change nothing, only report what would change.
+    """
     spec = desired.spec
     if spec.name not in networks.names(conn):
         outcome = created(desired)
@@ -66,7 +69,10 @@ def _carry_out(
     restart: bool,
     undo: UndoStack,
 ) -> None:
-    """Changes what the Outcome says, or nothing. restart: it is stopped and started."""
+    """Apply the changes of the Outcome, or none of them.
+
+    restart: stop and start the network.
+    """
     if restart:
         undo.push("start the network again", _start_again, conn, network)
     if difference.redefined or difference.live or "persistent" in changes:
@@ -82,15 +88,15 @@ def _carry_out(
 
 
 def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
-    """Starts a network that does not run, and connects the guests that were on it."""
+    """Start an inactive network, and reconnect the guests that were on it."""
     if network.isActive():
         return
     networks.start(network)
     try:
         bridge = network.bridgeName()
-    except libvirt.libvirtError:  # this mode has none
+    except libvirt.libvirtError:  # networks of this mode have no bridge
         return
-    if links.kinds().get(bridge) != "bridge":  # Open vSwitch keeps its ports itself
+    if links.kinds().get(bridge) != "bridge":  # Open vSwitch keeps its ports
         return
     for tap in _taps(conn, network):
         tools.run(["ip", "link", "set", "dev", tap, "master", bridge], f"connect {tap} again")
@@ -99,7 +105,7 @@ def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
 def _interfaces(
     conn: libvirt.virConnect, network: libvirt.virNetwork
 ) -> Iterator[tuple[str, ElementTree.Element]]:
-    """(guest's name, ``<interface>``) of the running guests on a network or its own bridge."""
+    """Yield (guest, ``<interface>``) of the running guests on a network or on its own bridge."""
     name, bridge = network.name(), networks.own_bridge(network)
     for dom in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
         with skip_undefined():
@@ -112,7 +118,7 @@ def _interfaces(
 
 
 def _taps(conn: libvirt.virConnect, network: libvirt.virNetwork) -> Iterator[str]:
-    """The guests' devices of this host that belong into the network's bridge and are in none."""
+    """Yield the guests' devices that belong to the network's bridge but are ports of none."""
     device_kinds, ports = links.kinds(), links.bridge_ports()
     for _, node in _interfaces(conn, network):
         target = node.find("target")
@@ -122,16 +128,16 @@ def _taps(conn: libvirt.virConnect, network: libvirt.virNetwork) -> Iterator[str
 
 
 def users(conn: libvirt.virConnect, network: libvirt.virNetwork) -> list[str]:
-    """Sorted names of the running guests on a network."""
+    """Return the sorted names of the running guests on a network."""
     return sorted({name for name, _ in _interfaces(conn, network)})
 
 
 def remove(
     conn: libvirt.virConnect, name: str, force: bool = False, test: bool = False
 ) -> StateOutcome:
-    """Stops and undefines a network; the Outcome.
+    """Stop and undefine a network.
 
-    Raises InvalidInput when running guests are on it, unless ``force``.
+    Raises InvalidInput if running guests are on it, unless ``force``.
     """
     outcome = StateOutcome(f"network {name}", unchanged_text="is not there")
     if str(name) not in networks.names(conn):

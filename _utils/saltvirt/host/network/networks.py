@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from saltvirt.diff.network_changes import NetworkChange
     from saltvirt.spec.network import NetworkSpec
 
-# virNetworkUpdateCommand
+# values of virNetworkUpdateCommand
 _COMMANDS = {"modify": 1, "delete": 2, "add": 3}
 
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virNetwork:
-    """The virNetwork of this name. Raises NotFound, naming the host and what it has."""
+    """Return the virNetwork with this name. Raises NotFound, with the host and its networks."""
     with as_not_found(conn, libvirt.VIR_ERR_NO_NETWORK, f"network {str(name)!r}", names):
         return conn.networkLookupByName(str(name))
 
 
 def names(conn: libvirt.virConnect) -> list[str]:
-    """Sorted names of all networks, running or not."""
+    """Return the sorted names of all networks."""
     return sorted(network.name() for network in conn.listAllNetworks())
 
 
 def infos(
     conn: libvirt.virConnect, name: str | None = None
 ) -> dict[str, NetworkInfo | ReadFailure]:
-    """What is known of each network, by name: see ``virt.network_info``."""
+    """Return information about each network by name; see ``virt.network_info``."""
     return connection.infos(conn.listAllNetworks(), name, _info)
 
 
 def define(
     conn: libvirt.virConnect, spec: NetworkSpec, start: bool = True, autostart: bool = True
 ) -> bool:
-    """Makes the network of a NetworkSpec; True. On failure nothing of it is left."""
+    """Define the network of a NetworkSpec; True. On failure, the definition is removed again."""
     name = spec.name
     if name in names(conn):
         raise errors.AlreadyExists(
@@ -68,8 +68,11 @@ def define(
 
 
 class NetworkInfo(TypedDict):
-    """A network. pending: it is to start with another definition than it runs with. leases:
-    libvirt's own, with ``type`` in words."""
+    """Information about a network.
+
+    pending: the definition for the next start differs from the active one. leases: libvirt's
+    leases, with ``type`` as text.
+    """
 
     uuid: str
     bridge: str | None
@@ -83,10 +86,10 @@ class NetworkInfo(TypedDict):
 
 @dataclass(frozen=True)
 class NetworkDifference:
-    """How a network differs from a NetworkSpec.
+    """The difference between a network and a NetworkSpec.
 
-    current, wanted: the definitions. redefined: the changes between them. now: those from the
-    network as it runs, empty when it does not.
+    current, desired: the definitions. redefined: changes to the stored definition. running_changes:
+    changes to the active network, empty if it is inactive.
     """
 
     current: Network
@@ -96,17 +99,17 @@ class NetworkDifference:
 
     @property
     def live(self) -> list[NetworkChange]:
-        """The changes that the running network can take at once."""
+        """The changes that the active network can apply immediately."""
         return [change for change in self.running_changes if change.live]
 
     @property
     def deferred(self) -> list[NetworkChange]:
-        """The changes that hold only from the next start."""
+        """The changes that take effect at the next start."""
         return [change for change in self.running_changes if not change.live]
 
 
 def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> NetworkDifference:
-    """The Difference between a virNetwork and its NetworkSpec."""
+    """Compare a virNetwork with its NetworkSpec."""
     current = _configured(network)
     desired = build(spec, current)
     running_changes = changes(desired, _read(network)) if network.isActive() else []
@@ -114,10 +117,10 @@ def compare(network: libvirt.virNetwork, spec: NetworkSpec) -> NetworkDifference
 
 
 def update(conn: libvirt.virConnect, spec: NetworkSpec, test: bool = False) -> bool:
-    """Changes a network to its NetworkSpec, where it differs. True when it did.
+    """Update a network to its NetworkSpec; return whether it differed.
 
-    A running network takes at once what libvirt can change; the rest holds when it is
-    started again. test: only tell whether it would change.
+    An active network applies immediately what libvirt can change; the rest takes effect at the next
+    start. test: change nothing.
     """
     network = lookup(conn, spec.name)
     difference = compare(network, spec)
@@ -133,16 +136,16 @@ def apply(
     difference: NetworkDifference,
     live: bool = True,
 ) -> None:
-    """Defines it anew and applies what the running one can take, or nothing at all.
+    """Redefine the network and apply live changes, or undo all of it.
 
-    live: False when the network is to be started again anyway.
+    live: False if the network is restarted anyway.
     """
     definitions = (difference.current, difference.desired)
     _change(conn, network, definitions, difference.live if live else [])
 
 
 def own_bridge(network: libvirt.virNetwork) -> str | None:
-    """Name of the bridge that libvirt runs for a network; None when it runs none."""
+    """Return the name of the bridge that libvirt manages for a network, or None."""
     return _bridge(_read(network))
 
 
@@ -151,11 +154,10 @@ def _bridge(network: Network) -> str | None:
 
 
 def refuse_bridge_taken(name: str, network: Network) -> None:
-    """Raises AlreadyExists where this host has a device named as the bridge that libvirt would make
-    for a network that does not run.
+    """Raise AlreadyExists if a device has the name of the bridge of an inactive network.
 
-    libvirt 11.3 fails to make it and then deletes the device that is there: with ``br0`` the host
-    and all guests lose their network (seen on Debian 13; 9.0 leaves it).
+    libvirt 11.3 fails to create the bridge and then deletes the existing device: with ``br0``, the
+    host and all guests lose their network (observed on Debian 13; 9.0 keeps the device).
     """
     bridge = _bridge(network)
     if bridge and bridge in links.kinds():
@@ -166,7 +168,7 @@ def refuse_bridge_taken(name: str, network: Network) -> None:
 
 
 def _refuse_to_start(network: libvirt.virNetwork) -> None:
-    """Raises AlreadyExists where it does not run, and must not be started by anybody."""
+    """Raise AlreadyExists if an inactive network must not be started."""
     if not network.isActive():
         refuse_bridge_taken(network.name(), _read(network))
 
@@ -192,8 +194,11 @@ def _change(
 
 
 def start(network: libvirt.virNetwork) -> bool:
-    """Starts it; True. A network that runs is an error, in libvirt's words. Raises AlreadyExists
-    where its bridge's name is another device's."""
+    """Start the network; True.
+
+    An active network is an error of libvirt. Raises AlreadyExists if a device has the name of its
+    bridge.
+    """
     with translated(f"start network {network.name()}"):
         _refuse_to_start(network)
         network.create()
@@ -201,21 +206,21 @@ def start(network: libvirt.virNetwork) -> bool:
 
 
 def stop(network: libvirt.virNetwork) -> bool:
-    """Stops it; True."""
+    """Stop the network; True."""
     with translated(f"stop network {network.name()}"):
         network.destroy()
     return True
 
 
 def undefine(network: libvirt.virNetwork) -> bool:
-    """Removes its definition; True. One that runs goes on until it is stopped."""
+    """Undefine the network; True. An active network remains until it is stopped."""
     with translated(f"undefine network {network.name()}"):
         network.undefine()
     return True
 
 
 def set_autostart(network: libvirt.virNetwork, on: bool) -> bool:
-    """Starts it with the host, or not; True. Raises AlreadyExists as start does."""
+    """Set whether the network starts with the host; True. Raises AlreadyExists as start does."""
     with translated(f"set autostart of network {network.name()}"):
         if on:
             _refuse_to_start(network)
@@ -255,16 +260,16 @@ def _is_pending(network: libvirt.virNetwork, running_xml: Network) -> bool:
 
 def _leases(network: libvirt.virNetwork) -> list[dict[str, Any]]:
     kinds = {libvirt.VIR_IP_ADDR_TYPE_IPV4: "ipv4", libvirt.VIR_IP_ADDR_TYPE_IPV6: "ipv6"}
-    with contextlib.suppress(libvirt.libvirtError):  # a driver, or mode, without DHCP
+    with contextlib.suppress(libvirt.libvirtError):  # a driver or mode without DHCP
         return [{**lease, "type": kinds.get(lease["type"])} for lease in network.DHCPLeases()]
     return []
 
 
 def _read(network: libvirt.virNetwork) -> Network:
-    """The xml Network as it runs, or else as it would start."""
+    """Return the active definition of the network, or the stored one if it is inactive."""
     return Network.fromstring(network.XMLDesc(0))
 
 
 def _configured(network: libvirt.virNetwork) -> Network:
-    """The xml Network as it would start."""
+    """Return the stored definition of the network."""
     return Network.fromstring(configured(network, libvirt.VIR_NETWORK_XML_INACTIVE))

@@ -1,1 +1,1 @@
-"""The host itself: what it has, what it tells the master, its maintenance and events."""
+"""The host itself: inventory, progress of jobs, maintenance and events."""

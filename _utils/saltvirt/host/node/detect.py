@@ -1,8 +1,7 @@
-"""Is this machine a hypervisor, and of what kind: from files alone.
+"""Detection of a hypervisor and its type from files alone.
 
-Nothing here asks a daemon, starts a process or needs the binding: it runs when a
-minion starts and must not hang. Where libvirt waits on a socket for its first client,
-no daemon runs, and it is a hypervisor all the same.
+This runs when a minion starts and must not block: it contacts no daemon, starts no process and does
+not need the libvirt binding. With socket activation no daemon may be running on a hypervisor.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os.path
 from pathlib import Path
 from typing import Any
 
-# one daemon for all, or one for each kind of hypervisor; sockets in /run/libvirt
+# the monolithic daemon, or one per hypervisor type, with its socket in /run/libvirt
 _SOCKETS = {
     "libvirtd": "libvirt-sock",
     "virtqemud": "virtqemud-sock",
@@ -25,9 +24,9 @@ _EMULATORS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm6
 
 
 def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
-    """What was found, as plain data: see the grain ``virt_host``.
+    """Return the detected facts; see the grain ``virt_host``.
 
-    machine: the host's architecture as ``os.uname().machine`` names it.
+    machine: the host's architecture as in ``os.uname().machine``.
     """
     root = Path(root)
     daemons = _daemons(root)
@@ -42,9 +41,9 @@ def detect(machine: str, root: str | Path = "/") -> dict[str, Any]:
 
 
 def _daemons(root: Path) -> list[str]:
-    """libvirt's daemons that run or wait on their socket, sorted.
+    """Return the sorted libvirt daemons that run or wait for socket activation.
 
-    A socket's file stays when a daemon dies, so a daemon must be installed as well.
+    The socket of a dead daemon remains, so the daemon must also be installed.
     """
     return sorted(
         daemon
@@ -59,7 +58,7 @@ def _installed(root: Path, program: str) -> bool:
 
 
 def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
-    """kvm, xen, bhyve, qemu, lxc, or None when nothing here could run a guest."""
+    """Return kvm, xen, bhyve, qemu or lxc; None if the machine cannot run guests."""
     serves = set(daemons) & {"libvirtd", "virtproxyd"}
     if _is_dom0(root) and (serves or "virtxend" in daemons):
         return "xen"
@@ -71,7 +70,7 @@ def _kind(root: Path, machine: str, daemons: list[str]) -> str | None:
 
 
 def _exists(path: Path) -> bool:
-    """What a minion that is not root may not look at is not there for it."""
+    """Return whether a path exists. Paths that an unprivileged minion cannot access do not."""
     return os.path.exists(path)
 
 
@@ -86,5 +85,5 @@ def _has_qemu(root: Path, machine: str) -> bool:
     emulator = f"qemu-system-{_EMULATORS.get(machine, machine)}"
     if _installed(root, emulator):
         return True
-    # Enterprise Linux and its kin hide it there
+    # the location on Enterprise Linux
     return any(_exists(root / path) for path in ("usr/libexec/qemu-kvm", "usr/bin/qemu-kvm"))

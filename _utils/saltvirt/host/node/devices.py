@@ -1,4 +1,4 @@
-"""Devices of the host that a guest can be given, and its network cards."""
+"""Devices of the host for passthrough, and its network cards."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from xml.etree.ElementTree import Element
 
 from saltvirt.host.connection import libvirt, translate
 
-# the Linux Foundation's virtual USB hubs: they are the bus, not a device on it
+# root hubs, which are not devices for guests
 _USB_ROOTS = {("0x1d6b", "0x0001"), ("0x1d6b", "0x0002"), ("0x1d6b", "0x0003")}
 
 
 def devices(conn: libvirt.virConnect) -> list[dict[str, Any]]:
-    """PCI and USB devices and network cards: see ``virt.node_devices``.
+    """Return PCI and USB devices and network cards; see ``virt.node_devices``.
 
-    A device that cannot be read costs its own entry an ``error``; one that was
-    unplugged meanwhile is left out.
+    A device that cannot be read gets an ``error`` entry; an unplugged one is omitted.
     """
     flags = (
         libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
@@ -38,7 +37,7 @@ def _read(device: libvirt.virNodeDevice) -> dict[str, Any] | None:
 
 
 def parse(device: Element) -> dict[str, Any] | None:
-    """A dict for a ``<device>`` element, None when it is nothing a guest can use."""
+    """Return a dict for a ``<device>`` element; None if a guest cannot use it."""
     capabilities = device.findall("capability")
     kinds = [capability.get("type", "") for capability in capabilities]
     for kind, capability in zip(kinds, capabilities, strict=True):
@@ -50,7 +49,7 @@ def parse(device: Element) -> dict[str, Any] | None:
 
 def _net(device: Element, capability: Element) -> dict[str, Any] | None:
     parent = device.findtext("parent")
-    if parent in (None, "computer"):  # lo, bridges, taps: no hardware behind them
+    if parent in (None, "computer"):  # lo, bridges and taps are not hardware
         return None
     link = capability.find("link")
     return {

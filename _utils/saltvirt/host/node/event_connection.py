@@ -1,4 +1,4 @@
-"""A connection that listens to libvirt's events, and comes back when libvirt was gone."""
+"""A connection that receives libvirt events and reconnects after a failure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from saltvirt.host.node import events
 
 log = logging.getLogger(__name__)
 
-# a daemon that answers to none of so many probes is gone
+# keepalive: the connection is closed after this many unanswered probes
 _KEEPALIVE_S, _KEEPALIVE_PROBES = 5, 3
 _WAKE_MS = 500
 _RETRY_S = 5
 
 
 class LibvirtListener:
-    """Reports the events of one libvirt until it is told to stop.
+    """Reports the events of one libvirt daemon until it is stopped.
 
-    uri: libvirt URI, None for its default. pairs: of :func:`events.chosen`.
-    send: called with the connection's URI, object, event and data.
+    uri: libvirt URI, or None for the default. pairs: from :func:`events.parse_filters`. send:
+    called with the connection's URI, object, event and data.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LibvirtListener:
         self._last_warning: str | None = None
 
     def run(self) -> None:
-        """Listens, and connects again after each loss. Returns after :meth:`stop`."""
+        """Receive events and reconnect after each failure. Returns after :meth:`stop`."""
         libvirt.virEventRegisterDefaultImpl()
         timer = libvirt.virEventAddTimeout(_WAKE_MS, lambda _timer, _opaque: None, None)
         try:
@@ -51,7 +51,7 @@ class LibvirtListener:
             libvirt.virEventRemoveTimeout(timer)
 
     def stop(self) -> None:
-        """Ends run() within half a second."""
+        """End run() within half a second."""
         self.stopped = True
 
     def _session(self) -> None:
@@ -72,7 +72,8 @@ class LibvirtListener:
                 conn.close()
 
     def _listen(self, conn: libvirt.virConnect, uri: str) -> None:
-        with contextlib.suppress(libvirt.libvirtError):  # a driver without a daemon
+        # drivers without a daemon do not support it
+        with contextlib.suppress(libvirt.libvirtError):
             conn.registerCloseCallback(self._closed, None)
             conn.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_PROBES)
         undos = events.register(conn, self.pairs, lambda *event: self.send(uri, *event))
@@ -80,7 +81,7 @@ class LibvirtListener:
             libvirt.virEventRunDefaultImpl()
         if self._lost is not None:
             self._warn_once(f"lost {uri}: connecting again")
-        for undo in undos:  # of a lost one, too: libvirt keeps it as long as it has a callback
+        for undo in undos:  # also on a lost connection, which libvirt keeps while it has callbacks
             with contextlib.suppress(libvirt.libvirtError):
                 undo()
 
@@ -88,7 +89,7 @@ class LibvirtListener:
         self._lost = reason
 
     def _warn_once(self, text: str) -> None:
-        """Logs a trouble once, not at each try."""
+        """Log a warning once, not on each retry."""
         if text != self._last_warning:
             log.warning("%s", text)
         self._last_warning = text

@@ -1,7 +1,7 @@
-"""libvirt's events as plain data.
+"""libvirt events as plain data.
 
-Which events there are is decided by what the binding offers and the driver takes, one by
-one; the names of numbers are looked up in their own enumeration only.
+An event is available if the binding and the driver support it. Names of numbers are looked up only
+in their own enumeration.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from saltvirt.host.connection import libvirt, translate
 
 log = logging.getLogger(__name__)
 
-# the values of libvirt's callback to plain data
+# converts the values of libvirt's callback to plain data
 Converter = Callable[..., dict[str, Any]]
-# called with the kind of object, the event and its data
+# called with the object type, the event and its data
 Send = Callable[[str, str, dict[str, Any]], object]
 
 
 @dataclass(frozen=True)
 class Enum:
-    """An enumeration of libvirt: its prefix, and the names that belong to it."""
+    """An enumeration of libvirt: its prefix and names."""
 
     prefix: str
     names: tuple[str, ...]
 
     def __call__(self, number: int) -> str:
-        """The name of a number, in lower case with spaces; ``unknown`` if it has none."""
+        """Return the name of a number in lower case with spaces, or ``unknown``."""
         for name in self.names:
             if getattr(libvirt, self.prefix + name, None) == number:
                 return name.lower().replace("_", " ")
@@ -38,7 +38,7 @@ class Enum:
 
 
 def _unused(_number: int) -> str:
-    """For details that libvirt has kept a place for and does not use."""
+    """Return ``unknown`` for a detail that libvirt reserves but does not use."""
     return "unknown"
 
 
@@ -94,7 +94,7 @@ def _graphics(
 
 
 def _fields(*names: str, **enums: Callable[[int], str]) -> Converter:
-    """A converter: each value under its name, through its Enum when it has one."""
+    """Return a converter that names each value and translates it through its Enum, if any."""
 
     def convert(*values: Any) -> dict[str, Any]:
         pairs = zip(names, values, strict=False)
@@ -106,7 +106,7 @@ def _fields(*names: str, **enums: Callable[[int], str]) -> Converter:
 _REASON = _fields("reason", reason=_unused)
 _DEVICE = _fields("dev")
 _PARAMS = _fields("params")
-# kind of object: event: (names of its id in libvirt, the first that is there; converter)
+# {object type: {event: (alternative names of its id in libvirt, converter)}}
 EVENTS: dict[str, dict[str, tuple[str, Converter]]] = {
     "domain": {
         "lifecycle": ("LIFECYCLE", _lifecycle),
@@ -166,7 +166,7 @@ EVENTS: dict[str, dict[str, tuple[str, Converter]]] = {
         "value_changed": ("VALUE_CHANGED", _fields()),
     },
 }  # fmt: skip
-# how libvirt calls these objects in the names of its functions and numbers
+# names of the object types in libvirt's methods and constants
 _METHOD_NAMES = {
     "domain": ("domain", "DOMAIN"),
     "network": ("network", "NETWORK"),
@@ -177,10 +177,10 @@ _METHOD_NAMES = {
 
 
 def parse_filters(filters: object) -> list[tuple[str, str]]:
-    """The (object, event) pairs that filters name. Raises InvalidInput for an unknown one.
+    """Return the (object, event) pairs that filters select. Raises InvalidInput for an unknown
+    filter.
 
-    filters: a list of ``all``, an object (``domain``), one event of it (``domain/lifecycle``);
-    or one of them as text.
+    filters: ``all``, an object (``domain``) or an event (``domain/lifecycle``), or a list of them.
     """
     filters = [filters] if isinstance(filters, str) else filters
     if not isinstance(filters, list) or not all(isinstance(item, str) for item in filters):
@@ -200,10 +200,9 @@ def parse_filters(filters: object) -> list[tuple[str, str]]:
 def register(
     conn: libvirt.virConnect, pairs: Iterable[tuple[str, str]], send: Send
 ) -> list[Callable[[], object]]:
-    """Calls ``send(object, event, data)`` for each event of these pairs from now on.
+    """Call ``send(object, event, data)`` for each event of these pairs from now on.
 
-    Returns functions that end it. What the binding or the driver does not have is logged
-    and left out.
+    Returns functions that deregister the callbacks. Unsupported events are logged and omitted.
     """
     undos = []
     for kind, event in pairs:
@@ -235,7 +234,7 @@ def _callback(kind: str, event: str, convert: Converter, send: Send) -> Callable
         try:
             data = {kind: _identity(kind, subject), "event": event}
             send(kind, event, {**data, **convert(*values[:-1])})
-        except Exception:  # an error must not reach libvirt's loop
+        except Exception:  # an exception must not reach libvirt's event loop
             log.exception("could not send a %s/%s event", kind, event)
 
     return callback

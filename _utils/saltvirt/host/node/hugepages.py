@@ -1,4 +1,4 @@
-"""The huge pages that this host keeps, which no other memory is made of."""
+"""Huge pages of the host, which are not available as ordinary memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MEMINFO = "/proc/meminfo"
 
 
 def huge_pages(capabilities: Element, memory_kib: int) -> dict[int, int]:
-    """{size in KiB: how many KiB of the memory are such pages} by libvirt's capabilities.
+    """Return {page size in KiB: KiB in such pages} from libvirt's capabilities.
 
-    As many as the host has memory, or more, are a driver's that makes up its host: none then.
+    Returns nothing if they exceed the host's memory, as with a driver that simulates its host.
     """
     kib_by_size: dict[int, int] = {}
     usual = os.sysconf("SC_PAGE_SIZE") // 1024
@@ -23,12 +23,12 @@ def huge_pages(capabilities: Element, memory_kib: int) -> dict[int, int]:
 
 
 def with_text_keys(pages: dict[int, int]) -> dict[str, int]:
-    """With keys that are text, as all keys of an answer are."""
+    """Return the pages with text keys, as in all answers."""
     return {str(size): kib for size, kib in pages.items()}
 
 
 def default_size_kib() -> int:
-    """The size of huge pages where none is named; 0 when the kernel does not tell."""
+    """Return the default size of huge pages, or 0 if it is unknown."""
     try:
         with open(_MEMINFO, encoding="ascii") as file:
             fields = [line.split() for line in file if line.startswith("Hugepagesize:")]

@@ -1,4 +1,4 @@
-"""What the host itself has, and what its running guests leave of it."""
+"""Resources of the host, and what its running guests leave free."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from saltvirt.host.connection import libvirt
 
-# what the host's own system is left, as Salt always reckoned it
+# memory reserved for the host's system, as in Salt
 RESERVED_MIB = 256
 
 
 def node(conn: libvirt.virConnect) -> dict[str, Any]:
-    """CPU and memory of the host: see ``virt.node_info``."""
+    """Return CPU and memory of the host; see ``virt.node_info``."""
     model, memory, cpus, mhz, nodes, sockets, cores, threads = conn.getInfo()
     return {
         "cpucores": cores,
@@ -28,19 +28,20 @@ def node(conn: libvirt.virConnect) -> dict[str, Any]:
 
 
 def free_memory_mib(conn: libvirt.virConnect) -> int:
-    """Memory that no running guest holds, in MiB, less what the system keeps."""
+    """Return the memory that is not used by running guests, in MiB, less a reserve for the system.
+    """
     held_kib = sum(memory for memory, _cpus in _running(conn))
     return int(conn.getInfo()[1]) - RESERVED_MIB - held_kib // 1024
 
 
 def free_cpus(conn: libvirt.virConnect) -> int:
-    """CPUs of the host less the vCPUs of running guests; below zero when overcommitted."""
+    """Return the host's CPUs less the vCPUs of running guests; negative if overcommitted."""
     return int(conn.getInfo()[2]) - sum(cpus for _memory, cpus in _running(conn))
 
 
 def _running(conn: libvirt.virConnect) -> Iterator[tuple[int, int]]:
-    """(memory in KiB, vCPUs) of each running guest; Xen's Domain-0 is the host, no guest."""
+    """Yield (memory in KiB, vCPUs) of each running guest, without Xen's Domain-0."""
     for domain in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_ACTIVE):
-        with contextlib.suppress(libvirt.libvirtError):  # stopped since it was listed
+        with contextlib.suppress(libvirt.libvirtError):  # stopped since the listing
             if domain.ID() > 0:
                 yield domain.info()[2], domain.info()[3]

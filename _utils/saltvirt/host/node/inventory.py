@@ -1,4 +1,4 @@
-"""What placement must know of this host, read at the moment it is asked."""
+"""The inventory of this host for placement."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from saltvirt.placement import facts
 
 
 def read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) -> facts.Inventory:
-    """The host's inventory.
+    """Read the host's inventory.
 
-    conn: libvirt connection. get: Salt's ``config.get``. images_folder: path.
+    get: Salt's ``config.get``. images_folder: path.
     """
     with bounded_io.record_timeouts() as unresponsive:
         inventory = _read(conn, get, images_folder)
@@ -67,7 +67,7 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
 
 
 def _images(folder: str) -> frozenset[str]:
-    """The addresses of the cached images; none of a folder that does not answer."""
+    """Return the addresses of the cached images; none if the folder does not respond."""
     try:
         return frozenset(note.source for note in cache.cached_images(folder))
     except errors.OperationFailed:
@@ -75,13 +75,13 @@ def _images(folder: str) -> frozenset[str]:
 
 
 def _names(capabilities: Element, path: str, attribute: str) -> tuple[str, ...]:
-    """That attribute of all elements there, sorted."""
+    """Return the sorted values of an attribute in all elements at a path."""
     values = {element.get(attribute) for element in capabilities.iterfind(path)}
     return tuple(sorted(filter(None, values)))
 
 
 def _guests(conn: libvirt.virConnect, stores: Stores) -> dict[str, facts.Guest]:
-    """Every domain by name; what their disks may still grow is counted in the stores."""
+    """Return each domain by name, and add the growth of its disks to the stores."""
     autostarted = {
         d.UUIDString() for d in conn.listAllDomains(libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART)
     }
@@ -108,18 +108,17 @@ def _guests(conn: libvirt.virConnect, stores: Stores) -> dict[str, facts.Guest]:
 
 
 def _definitions(conn: libvirt.virConnect) -> dict[str, tuple[libvirt.virDomain, list[Element]]]:
-    """(the domain, its definitions) of each, by UUID."""
+    """Return (domain, its definitions) by UUID."""
     definitions = {}
     for dom in conn.listAllDomains():
-        with contextlib.suppress(libvirt.libvirtError):  # undefined since it was listed
+        with contextlib.suppress(libvirt.libvirtError):  # undefined since the listing
             trees = placement_facts.definitions(dom, bool(dom.isActive()))
             definitions[dom.UUIDString()] = dom, trees
     return definitions
 
 
 def _arrivals(guests: dict[str, facts.Guest], stores: Stores) -> dict[str, facts.Arriving]:
-    """What was promised to guests that are being moved here; their disks' growth is counted in
-    the stores."""
+    """Return the reservations of incoming migrations, and add their disks' growth to the stores."""
     arrivals = {}
     for arrival in reservations.local(guests):
         arrivals[arrival.name] = facts.Arriving(arrival.vcpus, arrival.memory_kib, arrival.page_kib)

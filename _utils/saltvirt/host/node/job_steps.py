@@ -1,7 +1,7 @@
-"""When a job of this host made its last step, for the master that asks whether it goes on.
+"""The last step of each job on this host, for a master that asks for its progress.
 
-One file a process, as a job is one; it goes with the job. An event tells the same sooner, but Salt
-does not prove who sent it: what the master asks for is signed.
+Each process, and so each job, has one file, which is removed with the job. Events are faster, but
+Salt does not authenticate their sender, whereas answers to the master are signed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saltvirt import settings
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import locks
 
-# a step of a job that makes many guests is told after so long at most, with those of that time
+# maximum delay of the events of a job that creates many guests
 BATCH_DELAY_S = 0.5
 
 Send = Callable[[str, dict[str, Any]], Any]
@@ -26,8 +26,8 @@ SendAll = Callable[[list[tuple[str, dict[str, Any]]]], Any]
 
 
 class _EventBatch:
-    """Events that go out in one word: each of its own costs minion and master more than most steps
-    do."""
+    """Collects events to send them in one message, since each message costs more than most steps.
+    """
 
     def __init__(self, send_all: SendAll) -> None:
         self._send_all, self._lock = send_all, threading.Lock()
@@ -43,7 +43,7 @@ class _EventBatch:
                 self._timer.start()
 
     def flush(self) -> None:
-        """In their order: one that sends goes on before another begins."""
+        """Send the events in their order; a concurrent call waits."""
         with self._lock:
             events, self._events, self._timer = self._events, [], None
             if events:
@@ -61,8 +61,10 @@ _batches: list[_EventBatch] = []
 
 @contextlib.contextmanager
 def batch_events(send_all: SendAll) -> Iterator[None]:
-    """In the block the events of steps are told some at a time. send_all: sends a list of tags and
-    data; it does not raise."""
+    """Send the events of steps in batches within the block.
+
+    send_all: sends a list of tags and data, and does not raise.
+    """
     batch = _EventBatch(send_all)
     _batches.append(batch)
     try:
@@ -73,7 +75,10 @@ def batch_events(send_all: SendAll) -> Iterator[None]:
 
 
 def send_step(send: Send, tag: str, data: dict[str, Any]) -> None:
-    """The event of a step. send: Salt's ``event.send``."""
+    """Send the event of a step.
+
+    send: Salt's ``event.send``.
+    """
     if _batches:
         _batches[-1].add(tag, data)
     else:
@@ -81,21 +86,27 @@ def send_step(send: Send, tag: str, data: dict[str, Any]) -> None:
 
 
 def folder(get: Callable[..., Any]) -> str:
-    """Where they are written down. get: Salt's ``config.get``."""
+    """Return the folder of the step files.
+
+    get: Salt's ``config.get``.
+    """
     return os.path.join(settings.folder(get, "lock", guest_lock.FOLDER), "steps")
 
 
 def record_step(steps_dir: str, within_s: float = 0) -> None:
-    """This process has made a step. within_s: the next one may take so long."""
+    """Record a step of this process.
+
+    within_s: the maximum time until the next step.
+    """
     path = os.path.join(locks.private(steps_dir), str(os.getpid()))
-    with contextlib.suppress(OSError):  # a full /run stops nobody's work
+    with contextlib.suppress(OSError):  # a full /run must not stop the job
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump({"at": time.monotonic(), "within_s": within_s}, file)
         os.replace(f"{path}.new", path)
 
 
 def last_step(steps_dir: str, pid: int | str) -> dict[str, float]:
-    """``{"quiet_s", "within_s"}`` of the last step of a process; {} when it made none."""
+    """Return ``{"quiet_s", "within_s"}`` of the last step of a process; {} if there was none."""
     try:
         with open(os.path.join(steps_dir, str(int(pid))), encoding="utf-8") as file:
             step = json.load(file)
@@ -105,7 +116,7 @@ def last_step(steps_dir: str, pid: int | str) -> dict[str, float]:
 
 
 def clear_steps(steps_dir: str) -> None:
-    """The job of this process is at its end; what killed processes left goes as well."""
+    """Remove the step files of this job and of dead processes."""
     with contextlib.suppress(OSError):
         for name in os.listdir(steps_dir):
             pid = name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Is this host being drained? The mark is a file on the host: no database knows better."""
+"""Maintenance mark of this host, stored as a file on the host itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARK = Path(paths.STATE, "maintenance.json")
 
 
 def read(path: Path = MARK) -> MaintenanceMark | None:
-    """The mark, or None. Raises OperationFailed for one that cannot be read."""
+    """Return the mark, or None. Raises OperationFailed if it cannot be read."""
     try:
         with own_files.permitted():
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -31,20 +31,23 @@ def read(path: Path = MARK) -> MaintenanceMark | None:
 
 
 def reason() -> str | None:
-    """Why this host takes no guests; None when it takes them."""
+    """Return the reason why this host accepts no guests, or None."""
     mark = read()
     return mark.reason if mark else None
 
 
 def write(reason_text: str | None, guests: Iterable[str] = (), path: Path = MARK) -> None:
-    """Marks the host; what was marked before is replaced. reason_text: as the mark's reason."""
+    """Mark the host as in maintenance, replacing an existing mark.
+
+    reason_text: the reason in the mark.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     new_path = path.with_suffix(".new")
     mark = MaintenanceMark(reason_text, tuple(sorted(guests)))
     with open(new_path, "w", encoding="utf-8") as file:
         file.write(json.dumps(mark.to_answer()))
         file.flush()
-        os.fsync(file.fileno())  # the host is switched off soon after it was drained
+        os.fsync(file.fileno())  # the host may be switched off soon after it is drained
     os.replace(new_path, path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -54,6 +57,6 @@ def write(reason_text: str | None, guests: Iterable[str] = (), path: Path = MARK
 
 
 def clear(path: Path = MARK) -> None:
-    """Takes the mark away."""
+    """Remove the mark."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

@@ -1,4 +1,4 @@
-"""Which guests run here, from files alone: the daemon may be stopped, or not there any more."""
+"""Running guests, from files alone: libvirt may be stopped or removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DRIVERS = ("qemu", "lxc")
 
 
 def names(root: str | Path = "/run/libvirt", proc: str | Path = "/proc") -> list[str]:
-    """The guests whose process lives, sorted. libvirt keeps a file about each that runs."""
+    """Return the sorted names of the guests whose process exists, from libvirt's status files."""
     status_files = (path for driver in _DRIVERS for path in Path(root, driver).glob("*.xml"))
     return sorted(path.stem for path in status_files if _is_alive(path, proc))
 
@@ -17,8 +17,8 @@ def names(root: str | Path = "/run/libvirt", proc: str | Path = "/proc") -> list
 def _is_alive(path: Path, proc: str | Path) -> bool:
     try:
         status = ElementTree.parse(path).getroot()
-    except FileNotFoundError:  # the guest ended meanwhile
+    except FileNotFoundError:  # the guest stopped meanwhile
         return False
     except ElementTree.ParseError:
-        return True  # rather one too many than a guest whose hypervisor is taken away
+        return True  # better one guest too many than removing the hypervisor of a running guest
     return status.tag == "domstatus" and Path(proc, status.get("pid", "none")).exists()

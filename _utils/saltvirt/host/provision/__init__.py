@@ -1,1 +1,1 @@
-"""Guests made and changed on one host: init, clone, rename, update."""
+"""Creation and modification of guests on one host: init, clone, rename, update."""

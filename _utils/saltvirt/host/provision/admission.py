@@ -1,8 +1,8 @@
-"""Whether this host takes a guest. Asked under a lock, so that nothing is given away twice.
+"""Admission control of a host, under a lock so that no capacity is granted twice.
 
-What is promised to a guest stands in its definition from the moment it is admitted: it
-is defined under the same lock, marked with the process that makes its disks. If that
-process dies, the mark outlives it, and the next init or repair of the name cleans up.
+The domain definition records what a guest was granted. It is defined under the same lock and marked
+with the process that creates its disks. If that process dies, the mark remains, and the next init
+or repair of the same name removes the guest.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdmissionConfig:
-    """What admission on this host goes by.
+    """Configuration of admission on this host.
 
-    get: Salt's ``config.get``. images_dir: the folder of images. pool: the storage pool where
-    guests' disks are made; None: in the folder. terms: what the master sent with the request, see
-    placement.account; None when nobody has asked through a master. overcommit: the room is not
-    looked at.
+    get: Salt's ``config.get``. images_dir: the images folder. pool: the pool for guests' disks, or
+    None for the folder. terms: what the master sent with the request, see placement.account; None
+    without a master. overcommit: ignore missing capacity.
     """
 
     get: settings.Get
@@ -48,24 +47,24 @@ class AdmissionConfig:
 
     @classmethod
     def configured(cls, get: settings.Get, **overrides: Any) -> AdmissionConfig:
-        """The AdmissionConfig of this host's configuration."""
+        """Return the AdmissionConfig from this host's configuration."""
         location = images_folder.configured(get)
         return cls(get, location.folder, location.pool, **overrides)
 
     @property
     def disks_location(self) -> str:
-        """The folder or the pool where guests' disks are made."""
+        """The folder or pool for guests' disks."""
         return self.pool or self.images_dir
 
     @property
     def cache_dir(self) -> str:
-        """Where the images are that are backing files of guests."""
+        """The folder of the cached images, which are backing files of guests."""
         return os.path.join(self.images_dir, cache.BASE)
 
     def policy(self) -> PlacementPolicy:
-        """The placement policy: the master's when it has sent it, else that of the configuration.
+        """Return the placement policy of the master, or else of this host's configuration.
 
-        What the configuration here says more strictly holds either way, see placement.facts.Host.
+        Stricter limits in this host's configuration always apply; see placement.facts.Host.
         """
         policy_data = self.terms.policy if self.terms else None
         if policy_data is None:
@@ -73,28 +72,28 @@ class AdmissionConfig:
         return from_config(policy_data)
 
     def elsewhere(self) -> dict[str, int]:
-        """{name of shared storage: what the thin disks of other hosts' guests may still grow}."""
+        """Return {shared storage: bytes by which thin disks of other hosts' guests may still grow}.
+        """
         return self.terms.elsewhere if self.terms else {}
 
     def guest(self, operation: str, *names: str) -> AbstractContextManager[None]:
-        """The locks of guests, for a ``with`` block: see ``guest_lock.held``."""
+        """Return a context manager that holds the locks of guests; see ``guest_lock.held``."""
         return guest_lock.acquire(guest_lock.folder(self.get), operation, *names)
 
     def lock(self) -> AbstractContextManager[None]:
-        """The per-host lock, for a ``with`` block; the kernel frees it when we die.
+        """Return a context manager that holds the lock of this host.
 
-        It lies in a folder that only root can write to (``virt:lock``, /run/salt-virt).
+        The lock file is in a folder that only root can write to (``virt:lock``, /run/salt-virt).
+        The kernel releases the lock if the process dies.
         """
         folder = locks.private(settings.folder(self.get, "lock", locks.RUN))
         return locks.exclusive(os.path.join(folder, "admit.lock"))
 
 
 def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:
-    """The AdmissionConfig of an adapter's call.
+    """Return the AdmissionConfig for a call of an adapter.
 
-    arguments: its keyword arguments, from which ``placement`` and ``overcommit`` are taken; None is
-    as
-    if they were not given.
+    arguments: keyword arguments, from which ``placement`` and ``overcommit`` are removed.
     """
     terms_data, overcommit = arguments.pop("placement", None), arguments.pop("overcommit", None)
     terms = (
@@ -110,7 +109,7 @@ def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:
 
 
 def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> facts.Host:
-    """This host as placement on the master sees it."""
+    """Return the facts of this host as used in placement on the master."""
     inventory_facts = inventory.read(conn, admission_config.get, admission_config.images_dir)
     host = facts.host_of(conn.getHostname(), inventory_facts)
     return account.with_reserved(host, admission_config.elsewhere())
@@ -119,8 +118,10 @@ def host_facts(conn: libvirt.virConnect, admission_config: AdmissionConfig) -> f
 def refuse_name_in_use(
     conn: libvirt.virConnect, name: str, exclude_name: str | None = None
 ) -> None:
-    """Raises AlreadyExists when another domain has the name, in lower or upper case, and is not a
-    leftover. exclude_name: the name of a domain that will have this one instead."""
+    """Raise AlreadyExists if a domain other than a leftover has the name, in upper or lower case.
+
+    exclude_name: the name of a domain that is renamed to it.
+    """
     dom = lookup.find(conn, name)
     if dom is None:
         for other_name in lookup.names(conn):
@@ -139,7 +140,7 @@ def refuse_name_in_use(
 
 
 def refuse_name_taken(conn: libvirt.virConnect, name: str, exclude_name: str | None = None) -> None:
-    """The same, also for a leftover."""
+    """Raise AlreadyExists if a domain has the name, including leftovers."""
     refuse_name_in_use(conn, name, exclude_name)
     if lookup.find(conn, name):
         raise errors.AlreadyExists(
@@ -151,10 +152,10 @@ def refuse_name_taken(conn: libvirt.virConnect, name: str, exclude_name: str | N
 def recheck(
     conn: libvirt.virConnect, admission_config: AdmissionConfig, request: facts.PlacementRequest
 ) -> None:
-    """Raises Refused when a guest that is being moved here was promised the room meanwhile.
+    """Raise Refused if an incoming migration was granted the capacity meanwhile.
 
-    A migration takes no lock of ours: it writes its reservation and looks then. So does an init:
-    it calls this once its guest is defined.
+    A migration takes no lock of this host. It writes its reservation and then checks, so an init
+    calls this function after it has defined its guest.
     """
     if reservations.local(present=()):
         check(
@@ -169,12 +170,10 @@ def check(
     is_new: bool = True,
     filter_names: Collection[str] | None = None,
 ) -> None:
-    """Raises Refused, with the host and the reason, when the host does not take the guest; NoRoom
-    when it only has no room.
+    """Raise Refused if the host cannot accept the guest; NoRoom if it only lacks capacity.
 
-    request: placement's Request. is_new: raise AlreadyExists for a name that is taken; without,
-    it is the guest that is there, which wants more. filter_names: names of the filters that are
-    asked.
+    request: a PlacementRequest. is_new: raise AlreadyExists if the name is in use; otherwise an
+    existing guest requests more. filter_names: names of the filters to apply.
     """
     if is_new:
         refuse_name_in_use(conn, request.name)
@@ -193,8 +192,10 @@ def check(
 def check_start(
     conn: libvirt.virConnect, admission_config: AdmissionConfig, dom: libvirt.virDomain
 ) -> None:
-    """Raises NoRoom when the memory or the vCPUs of those that run would be more than the policy
-    allows if this guest were started. What stopped guests keep for later is not asked."""
+    """Raise NoRoom if starting this guest would exceed the policy for running guests.
+
+    Only their memory and vCPUs count, not what stopped guests have reserved.
+    """
     host = host_facts(conn, admission_config)
     guest = next((host_guest for host_guest in host.guests if host_guest.name == dom.name()), None)
     if guest is not None and guest.state not in facts.ACTIVE and not admission_config.overcommit:
@@ -202,7 +203,7 @@ def check_start(
 
 
 def check_transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: str) -> None:
-    """The same of a guest that is started from a definition, and is gone when it stops."""
+    """Raise NoRoom if starting this transient guest would exceed the policy for running guests."""
     if not admission_config.overcommit:
         _check_running(
             host_facts(conn, admission_config),
@@ -216,7 +217,7 @@ def _check_running(
 ) -> None:
     request = replace(request, stopped=False, disks=())
     policy = replace(host.effective_policy(policy), stopped_ratio=0.0)
-    unlimited_host = replace(host, limits={})  # they are in the policy by now
+    unlimited_host = replace(host, limits={})  # the policy includes them
     rejection = choose.admits(unlimited_host, request, policy, only_filters=("vcpu", "memory"))
     if rejection:
         raise errors.NoRoom(
@@ -228,7 +229,10 @@ def _check_running(
 def request_of(
     definition: Domain, builds: Collection[disk_build.DiskBuild] = ()
 ) -> facts.PlacementRequest:
-    """placement's Request for a guest's xml Domain. builds: disks.Work of its disks."""
+    """Return the PlacementRequest for the Domain of a guest.
+
+    builds: the DiskBuilds of its disks.
+    """
     sources = {(nic.type, nic.source) for nic in definition.interfaces}
     tree = ElementTree.fromstring(definition.tostring())
     return facts.PlacementRequest(
@@ -241,7 +245,7 @@ def request_of(
             facts.DiskFootprint(size, files.real(path)) for path, size in disks.folder_bytes(builds)
         ),
         hypervisor=definition.type or "",
-        # VMware's are port groups of its own
+        # VMware uses port groups instead
         bridges=frozenset(
             source
             for kind, source in sources

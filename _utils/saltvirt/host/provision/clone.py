@@ -1,4 +1,4 @@
-"""A copy of a stopped guest: its definition and its own disks under a new name."""
+"""Cloning of a stopped guest: its definition and its own disks under a new name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ _CHARACTERS = ("serial", "parallel", "console", "channel")
 
 @dataclass(frozen=True)
 class SourceDisk:
-    """A disk that is copied: ``image.source`` is its address in the new guest's record."""
+    """A disk to copy.
+
+    source: its address in the record of the new guest.
+    """
 
     path: str
     format: str
@@ -58,15 +61,17 @@ class SourceDisk:
 
 
 def _is_copied(disk: Disk) -> bool:
-    """Whether a clone gets a disk of its own, rather than the same one again."""
+    """Return whether a clone gets its own copy of the disk."""
     return bool(
         disk.device in (None, "disk") and disk.source and not (disk.read_only or disk.shareable)
     )
 
 
 def _shared_resources(devices: Element) -> Iterator[str]:
-    """What two guests cannot both use, in words: addresses and files of serial ports and the like,
-    files of logs, devices of the host."""
+    """Yield descriptions of resources that two guests cannot share.
+
+    These are the addresses and files of serial ports and channels, log files, and host devices.
+    """
     for node in (device for tag in _CHARACTERS for device in devices.findall(tag)):
         for source in node.findall("source"):
             address = f"{source.get('host', '')}:{source.get('service')}"
@@ -80,7 +85,10 @@ def _shared_resources(devices: Element) -> Iterator[str]:
 
 
 class CloneBuilder(GuestBuilder):
-    """A new guest from one that is there. original: the virDomain to copy."""
+    """Builds a guest from an existing one.
+
+    original: the virDomain to copy.
+    """
 
     VERB = "virt.clone"
 
@@ -97,14 +105,14 @@ class CloneBuilder(GuestBuilder):
         self.targets: dict[str, disk_build.DiskBuild] = {}
 
     def read(self) -> None:
-        """Reads what is copied. An operation on the original changes it until we hold its lock."""
+        """Read the original. Until its lock is held, other operations may change it."""
         secure = libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE
         self.model = Domain.fromstring(self.original.XMLDesc(secure))
         self.new_macs = macs.generate(self.conn, len(self.model.interfaces))
 
     @property
     def macs(self) -> dict[str, str]:
-        """{MAC of an interface of the original, in lower case: MAC of the copy's}."""
+        """{MAC of an interface of the original, in lower case: MAC of the clone's}."""
         return macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
@@ -124,7 +132,8 @@ class CloneBuilder(GuestBuilder):
         self.warn_shared()
 
     def warn_shared(self) -> None:
-        """Tells of what the copy has in common with its original, and of what it does not have."""
+        """Warn about resources that the clone shares with the original, and about data that it
+        lacks."""
         devices = self.model.need().find("devices")
         resources = dict.fromkeys(_shared_resources(devices)) if devices is not None else {}
         old, new = self.original.name(), self.guest.name
@@ -134,8 +143,8 @@ class CloneBuilder(GuestBuilder):
             self.tools.warn(f"{new} has an empty TPM: what is sealed to that of {old} stays closed")
 
     def refuse_lun(self, disk: Disk) -> None:
-        """Raises Unsupported for a LUN that the original drives by itself: the copy would write to
-        the same one."""
+        """Raise Unsupported for a LUN of the original, since the clone would write to the same one.
+        """
         if disk.device == "lun" and not (disk.read_only or disk.shareable):
             raise errors.Unsupported(
                 f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.location()}, "
@@ -144,8 +153,10 @@ class CloneBuilder(GuestBuilder):
             )
 
     def refuse_memory(self) -> None:
-        """Raises Unsupported for memory that is kept in a file or device (NVDIMM, virtio-pmem): the
-        copy would write to the same one, which libvirt and QEMU do not lock."""
+        """Raise Unsupported for memory in a file or device (NVDIMM, virtio-pmem).
+
+        Both guests would write to it, and neither libvirt nor QEMU locks it.
+        """
         for path in self.model.need().iterfind("devices/memory/source/path"):
             raise errors.Unsupported(
                 f"{self.original.name()} has memory that is kept in {path.text}, to which both "
@@ -156,8 +167,8 @@ class CloneBuilder(GuestBuilder):
         return [self.original.name(), self.guest.name]
 
     def require_stopped(self) -> None:
-        """Raises Refused when the original runs, or sleeps with a part of its disks in memory;
-        Incomplete when its creation has not ended."""
+        """Raise Refused unless the original is shut off without saved memory; Incomplete if
+        unfinished."""
         creation.require_complete(self.original, "clone")
         name, state = self.original.name(), lookup.state(self.original)
         if state != "shutdown":
@@ -169,7 +180,8 @@ class CloneBuilder(GuestBuilder):
             )
 
     def make_disks(self) -> None:
-        """Copies the disks while nobody writes to them. Plain libvirt takes no lock of ours."""
+        """Copy the disks while nobody writes to them. Plain libvirt does not take the guest's lock.
+        """
         sources = [build.image.path for build in self.builds if build.image]
         with unchanged_disks.UnchangedDisks(self.original.name(), sources) as unchanged:
             self.require_stopped()
@@ -179,15 +191,14 @@ class CloneBuilder(GuestBuilder):
             unchanged.check()
 
     def copy_variables(self) -> None:
-        """Copies the variables of the firmware: by a boot entry in them, and by nothing else, some
-        systems are found."""
+        """Copy the firmware variables, without whose boot entries some systems do not boot."""
         old = files.variables_of(self.model.need())
         if not old or not files.is_regular(old):
             return
         new = files.variables_of(ElementTree.fromstring(self.dom.XMLDesc(0)))
         folder, name = os.path.split(old)
         prefix = f"{self.original.name()}_VARS."
-        if new is None and name.startswith(prefix):  # libvirt chooses it at the first start
+        if new is None and name.startswith(prefix):  # libvirt chooses the file at the first start
             new = os.path.join(folder, f"{self.guest.name}_VARS.{name[len(prefix) :]}")
         if not new:
             self.tools.warn(f"{self.guest.name} has new firmware variables, without boot entries")
@@ -213,7 +224,7 @@ class CloneBuilder(GuestBuilder):
         self.undo.push(f"remove {new}", undo_disks.remove_file, new)
 
     def plan(self, disk: Disk) -> disk_build.DiskBuild:
-        """The Work that copies one disk."""
+        """Return the DiskBuild that copies a disk."""
         target = disk.target or ""
         path = disk.source.file or disk.source.dev
         pool, old = disk.source.pool, disk.source.volume
@@ -251,12 +262,12 @@ class CloneBuilder(GuestBuilder):
         return build
 
     def _is_volume(self, disk: Disk) -> bool:
-        """Whether it is the drive from which cloud-init in the original may have to read yet."""
+        """Return whether it is the seed drive of the original."""
         path = (disk.source.file if disk.source else None) or ""
         return seed_drive.is_seed_path(path, self.original.name()) and files.is_regular(path)
 
     def plan_volume(self, disk: Disk) -> disk_build.DiskBuild:
-        """The Work that makes the copy's volume of that of the original."""
+        """Return the DiskBuild that creates the clone's seed volume from that of the original."""
         old = disk.source.file or ""
         path = seed_drive.path(self.tools.admission_config.images_dir, self.guest.name)
         spec = DiskSpec(name=seed_drive.NAME, device="cdrom", source_file=path, format="raw")
@@ -270,34 +281,33 @@ class CloneBuilder(GuestBuilder):
         return build
 
     def new_name(self, old: str, target: str) -> str:
-        """What the copy of a file or volume is called."""
+        """Return the name for the copy of a file or volume."""
         guest_name = self.original.name()
-        # no letter or digit behind it: that would be the file of a guest with a longer name
+        # followed by a letter or digit, it would be the file of a guest with a longer name
         if old.startswith(guest_name) and not old[len(guest_name) : len(guest_name) + 1].isalnum():
             return self.guest.name + old[len(guest_name) :]
         return f"{self.guest.name}_{target}{os.path.splitext(old)[1]}"
 
     def copy_path(self, path: str, name: str) -> str:
-        """Where the copy goes: to its original's folder, but never among the cached images."""
+        """Return the path for a copy: in the original's folder, but never in the image cache."""
         folder = os.path.dirname(path)
         if files.real(folder) == files.real(self.tools.admission_config.cache_dir):
             folder = self.tools.admission_config.images_dir
         return os.path.join(folder, name)
 
     def fetch(self) -> None:
-        """Nothing to fetch: the disks are here."""
+        """Do nothing: the disks are on this host."""
 
     def interfaces(self) -> list[dict[str, Any]]:
         return interfaces_of_copy(self.dom, self.model)
 
     def system_work(self) -> disk_build.DiskBuild | None:
-        """The copy of the disk that was seeded in the original; of one that we did not make the
-        first disk."""
+        """Return the copy of the disk that was seeded in the original, or else the first disk."""
         disk = identity.seeded_disk(self.model)
         return self.targets.get(disk.target or "") if disk else super().system_work()
 
     def finish(self, seeded: bool) -> None:
-        """Without seeding, the copy has the minion that the original was seeded with."""
+        """Complete the clone. Without seeding, it has the minion of the original."""
         super().finish(seeded or bool(self.model.record.seeded))
 
     def definition(self) -> Domain:
@@ -314,7 +324,7 @@ class CloneBuilder(GuestBuilder):
             if build:
                 self.redirect_disk(copy_definition.record, disk, build)
             elif disk.removable_medium and disk.source and disk.source.file in own_paths:
-                copy_definition.disks.remove(disk)  # what told the original who it is
+                copy_definition.disks.remove(disk)  # the seed drive of the original
         assign_identity(copy_definition, self.new_macs)
         identity.carry(self.model, copy_definition, self.macs)
         copy_definition.os.forget_variables()
@@ -322,10 +332,10 @@ class CloneBuilder(GuestBuilder):
 
     @staticmethod
     def redirect_disk(record: GuestRecord, disk: Disk, build: disk_build.DiskBuild) -> None:
-        """Points a disk of the copy to its own data, and records that it was made.
+        """Point a disk of the clone to its own data, and record that it was created.
 
-        After a snapshot the definition names the layers below the disk. QEMU would lay the copy,
-        which is whole, upon those of the original.
+        After a snapshot the definition lists the layers below the disk. They are removed, since the
+        copy has no backing file.
         """
         own_disk = OwnDisk(target=disk.target)
         disk.backing_store = None
@@ -344,7 +354,7 @@ class CloneBuilder(GuestBuilder):
 def clone(
     conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
 ) -> CreatedGuest:
-    """Copies a stopped domain; returns what ``virt.init`` answers."""
+    """Clone a shut-off domain; return the answer of ``virt.init``."""
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):
         return CloneBuilder(conn, lookup.lookup(conn, original), guest, tools).run()
@@ -353,9 +363,9 @@ def clone(
 def preview(
     conn: libvirt.virConnect, original: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
-    """Where the copy's disks would go: ``disks`` of ``virt.clone``'s plan. Changes nothing.
+    """Return the locations of the clone's disks: ``disks`` in the plan of ``virt.clone``.
 
-    Raises what :func:`clone` would raise before it changes something.
+    Changes nothing. Raises the errors that :func:`clone` would raise before its first change.
     """
     names.guest(guest.name)
     with translated(f"clone {original} as {guest.name}"):
@@ -368,5 +378,5 @@ def preview(
 
 
 def was_seeded(conn: libvirt.virConnect, name: str) -> bool:
-    """Whether the guest was seeded when it was made, by its record."""
+    """Return whether the guest was seeded on creation, according to its record."""
     return bool(metadata.of_domain(lookup.lookup(conn, name)).seeded)

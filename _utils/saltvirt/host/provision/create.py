@@ -1,4 +1,4 @@
-"""Making a guest from what the user asked for, and perhaps an image."""
+"""Creation of a guest from a GuestSpec."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class CreationBuilder(GuestBuilder):
-    """A new guest of a GuestSpec."""
+    """Builds the guest of a GuestSpec."""
 
     def __init__(self, conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> None:
         deploy = spec.deploy
@@ -61,7 +61,7 @@ class CreationBuilder(GuestBuilder):
             self.tools.warn(warning)
 
     def plan(self) -> Domain:
-        """The xml Domain that it would be, and the Works of its disks; changes nothing."""
+        """Return the guest's Domain and set its DiskBuilds; change nothing on the host."""
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
         self.builds = disks.plan(
@@ -80,8 +80,10 @@ class CreationBuilder(GuestBuilder):
         return self.definition()
 
     def medium_bus(self, virt_type: str) -> str | None:
-        """virtio-scsi beside a disk that needs virtio anyway: the kernels of some distributions'
-        cloud images have no driver for a SATA drive. Else None, the best that there is."""
+        """Return "scsi" if another disk needs virtio anyway, else None for the default.
+
+        The kernels of some cloud images have no driver for a SATA drive.
+        """
         first_model = next(
             (disk.model for disk in self.spec.disks or () if disk.device == "disk"), None
         )
@@ -89,7 +91,8 @@ class CreationBuilder(GuestBuilder):
         return "scsi" if by_virtio else None
 
     def add_medium(self, virt_type: str) -> None:
-        """A drive with the volume that cloud-init reads; made when the interfaces are known."""
+        """Add a drive with the cloud-init volume, which is written once the interfaces are known.
+        """
         path = seed_drive.path(self.tools.admission_config.images_dir, self.spec.name)
         drive = DiskSpec(
             name=seed_drive.NAME, device="cdrom", model=self.medium_bus(virt_type),
@@ -109,12 +112,12 @@ class CreationBuilder(GuestBuilder):
         return {str(nic["name"]): nic["mac"] for nic in self.interfaces() if nic["name"]}
 
     def write_medium(self, path: str) -> None:
-        """Makes the volume and keeps the guest's key."""
+        """Write the cloud-init volume and store the guest's public key."""
         if self.tools.medium:
             self.pub_key = self.tools.medium(self.spec.name, path, self.interfaces())
 
     def check_addresses(self) -> None:
-        """Addresses are written by our seeding; without it they would be forgotten."""
+        """Raise InvalidInput if interfaces have addresses that no seeding would write."""
         nic_names = [nic.name for nic in self.spec.nics or () if nic.addresses]
         writes_addresses = self.tools.medium or (
             self.seeded_work() and self.spec.deploy.seeds_by_us
@@ -146,8 +149,10 @@ class CreationBuilder(GuestBuilder):
 def preview(
     conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, definition: bool = False
 ) -> dict[str, Any]:
-    """What ``create`` would answer, as far as it can be known before; changes nothing. definition:
-    and what a PlannedGuest has."""
+    """Return what ``create`` would answer, as far as it is known in advance; change nothing.
+
+    definition: add the fields of a PlannedGuest.
+    """
     with translated(f"create {spec.name}"):
         creation = CreationBuilder(conn, spec, replace(tools, report_step=no_report))
         admission.refuse_name_in_use(conn, spec.name)
@@ -180,7 +185,7 @@ def _planned_guest(creation: CreationBuilder, tree: Element) -> PlannedGuest:
 
 
 def _planned_base(creation: CreationBuilder, build: disk_build.DiskBuild) -> str | None:
-    """What a disk that is to be made will stand on; of an image that is not here yet the folder."""
+    """Return the backing file of a new disk; the cache folder if the image is not here yet."""
     if not build.spec.overlay_image:
         return build.spec.backing_store_path
     return (
@@ -191,9 +196,9 @@ def _planned_base(creation: CreationBuilder, build: disk_build.DiskBuild) -> str
 
 
 def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> CreatedGuest:
-    """Makes the guest of a GuestSpec. Returns what ``virt.init`` answers.
+    """Create the guest of a GuestSpec; return the answer of ``virt.init``.
 
-    Raises one of saltvirt.errors; whatever was made by then is undone.
+    Raises an error of saltvirt.errors after undoing all changes.
     """
     with translated(f"create {spec.name}"):
         return CreationBuilder(conn, spec, tools).run()

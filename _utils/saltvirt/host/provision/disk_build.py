@@ -11,7 +11,7 @@ from saltvirt.design.source import Source
 from saltvirt.host.provision import existing_disk
 from saltvirt.spec.disk import DiskSpec
 
-# of a device: what has neither a table of partitions nor a file system in it is blank
+# a device without a partition table or file system in these bytes is blank
 _PROBE_BYTES = 1024 * 1024
 
 
@@ -19,48 +19,47 @@ _PROBE_BYTES = 1024 * 1024
 StorageLocation = str | tuple[str, str]
 
 
-# told how many bytes are done, and of how many; None where nobody knows
+# called with the bytes done, and the total or None if it is unknown
 Progress = Callable[[int, "int | None"], object]
 
 
 class ImageSource(Protocol):
-    """What a disk is made from: an image of the cache, or a disk that is copied."""
+    """The source of a disk: a cached image, or a disk to copy."""
 
     @property
     def path(self) -> str:
-        """Where it is on this host."""
+        """The path on this host."""
 
     @property
     def format(self) -> str:
-        """qcow2, raw, ..."""
+        """The format, such as qcow2 or raw."""
 
     @property
     def virtual_size_bytes(self) -> int:
-        """How large a disk it describes."""
+        """The virtual size of the disk."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What it was found to be based on, beside what is in its own folder."""
+        """Backing files outside its own folder."""
 
     @property
     def source(self) -> str:
-        """The address by which it was asked for."""
+        """The address that was requested."""
 
     @property
     def sha256(self) -> str | None:
-        """Of its content; None where nobody asked."""
+        """The digest of its content, or None if it was not computed."""
 
 
 @dataclass
 class DiskBuild:
-    """One disk of the guest, and how it comes to be.
+    """One disk of a guest, and how to create it.
 
-    spec: its DiskSpec. make: whether it has to be made; what is not made is used as it is
-    and never deleted. format: raw, qcow2, … or None where QEMU has no say. path: where the
-    disk is (None for one in a pool that is not made yet, or on a server). image: a
-    CachedImage, once it was fetched. write: what fills it instead, called with the path.
-    direct: the Source that names a pool's volume for guests that cannot name the pool. shared:
-    whether its folder is on a file system that other hosts reach, too.
+    spec: its DiskSpec. make: whether to create it; an existing disk is used unchanged and never
+    deleted. format: raw, qcow2, …, or None if QEMU does not choose it. path: its path, or None for
+    a pool volume that does not exist yet, or on a server. image: the source, once it is fetched.
+    write: a function that fills the path instead. direct: the Source of a pool volume for guests
+    that cannot refer to pools. shared: whether other hosts reach its file system.
     """
 
     spec: DiskSpec
@@ -76,7 +75,7 @@ class DiskBuild:
 
     @property
     def source(self) -> Source | None:
-        """Where its data is, for the domain's definition; None where the spec says it all."""
+        """The location of its data for the definition; None if the spec contains it."""
         if self.direct:
             source = replace(self.direct, pool=self.pool, volume=self.volume)
         elif self.pool:
@@ -90,12 +89,13 @@ class DiskBuild:
 
     @property
     def file(self) -> str:
-        """The path of one that is in no pool or is made by now. Raises OperationFailed."""
+        """The path of a disk outside a pool, or of one that exists. Raises OperationFailed without
+        one."""
         if not self.path:
             raise errors.OperationFailed(f"disk {self.spec.name} has no path")
         return self.path
 
     @property
     def size_bytes(self) -> int | None:
-        """How large it will be: what was asked for, else the image's own size."""
+        """The requested size, or else the size of the image."""
         return self.spec.size_bytes or (self.image.virtual_size_bytes if self.image else None)

@@ -1,8 +1,8 @@
-"""Disks that are being made for a guest that is there, written down before they are made.
+"""Journal of disks that are being created for an existing guest.
 
-A guest's definition names its disks, but for those that are just being made for it. Who is
-killed before they are in the definition leaves a note here; whoever comes next takes away what
-is proven to be made by it and used by nobody, and names the rest.
+A guest's definition does not contain disks that are still being created. A journal entry names them
+first. If the process is killed, the next operation removes the disks that it certainly created and
+that are unused, and reports the others.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _UNPROVEN = "it cannot be proven that it was made for this guest: look whose it 
 
 @dataclass(frozen=True)
 class JournalDisk(Message):
-    """A disk that is being made. mark: by which a file is known as this one; key: libvirt's, of a
-    volume that is no file."""
+    """A disk that is being created.
+
+    mark: the mark of its file; see file_mark. key: libvirt's key of a volume that is not a file.
+    """
 
     path: str | None
     pool: str | None
@@ -51,7 +53,10 @@ class JournalDisk(Message):
 
 @dataclass(frozen=True)
 class DiskJournalEntry(Message):
-    """What is in a note. what: the operation; worker: its process, see metadata.worker."""
+    """A journal entry.
+
+    operation: the operation. worker: its process; see metadata.worker.
+    """
 
     what: str
     worker: str
@@ -60,10 +65,13 @@ class DiskJournalEntry(Message):
 
 @dataclass
 class DiskLeftovers:
-    """What an operation that died has left. delete: real paths that are proven to be made by it and
-    used by nobody. keep: path to why it stays. shared: the identities of what is in ``keep`` only
-    because other hosts may have it. second: second names of files that a guest has by another name:
-    to take one away loses nothing. disks: pairs of what the note says of a disk and its paths."""
+    """Disks of an operation that died.
+
+    delete: real paths that it certainly created and that are unused. keep: path to the reason for
+    keeping it. shared: identities of those in ``keep`` that only other hosts may use. extra_links:
+    second names of files that a guest has under another name, whose removal loses no data. disks:
+    pairs of a JournalDisk and its paths.
+    """
 
     delete: list[str] = field(default_factory=list)
     keep: dict[str, str] = field(default_factory=dict)
@@ -72,7 +80,7 @@ class DiskLeftovers:
     disks: list[tuple[JournalDisk, list[str]]] = field(default_factory=list)
 
     def volumes(self) -> list[tuple[str, str]]:
-        """(pool, volume) of those in ``delete``."""
+        """Return (pool, volume) of each volume in ``delete``."""
         return [
             (disk.pool, disk.volume)
             for disk, paths in self.disks
@@ -81,10 +89,10 @@ class DiskLeftovers:
 
 
 class DiskJournal:
-    """What is being made for one guest, by who holds the guest's lock.
+    """Writes the journal entry of a guest. The caller holds the guest's lock.
 
-    what: the operation. works: disks.Work of what is to be made. Raises OperationFailed when it
-    cannot be written.
+    operation: the operation. works: the DiskBuilds. Raises OperationFailed if the entry cannot be
+    written.
     """
 
     def __init__(self, name: str, operation: str, builds: Iterable[DiskBuild]) -> None:
@@ -104,15 +112,15 @@ class DiskJournal:
 
     def _disk(self, build: DiskBuild) -> JournalDisk | None:
         if build.path and existing_disk.is_block(build.path):
-            return None  # it is there already
+            return None  # block devices exist already
         return JournalDisk(build.path, build.pool, build.volume, self._mark)
 
     def mark(self, path: str) -> None:
-        """Makes a file known as the one that was made, before it has its name."""
+        """Mark a new file before it gets its final name."""
         file_mark.put(path, self._mark)
 
     def volume(self, build: DiskBuild, volume_object: libvirt.virStorageVol) -> None:
-        """The same of the virStorageVol that was made for a Work."""
+        """Record the identity of a new virStorageVol."""
         if files.is_regular(volume_object.path()):
             self.mark(volume_object.path())
             return
@@ -125,7 +133,10 @@ class DiskJournal:
         move_journal.store(self._path, self._entry)
 
     def end(self, failed: Collection[str] = ()) -> None:
-        """The disks are the guest's, or gone. failed: what could not be undone; the note stays."""
+        """Remove the entry after the operation; keep it if something could not be undone.
+
+        failed: what could not be undone.
+        """
         if not failed:
             _store(self._path, self._entry, self._previous)
 
@@ -145,7 +156,7 @@ def _store(path: str, entry: DiskJournalEntry, disks: Collection[JournalDisk]) -
 
 
 def read(name: str) -> DiskJournalEntry | None:
-    """The Entry on a guest's disks, or None. Raises OperationFailed for one that cannot be read."""
+    """Return the journal entry of a guest, or None. Raises OperationFailed if it cannot be read."""
     path = _path(name)
     try:
         return move_journal.read(path, DiskJournalEntry)
@@ -156,7 +167,7 @@ def read(name: str) -> DiskJournalEntry | None:
 
 
 def unfinished(conn: libvirt.virConnect) -> dict[str, OrphanedDisks]:
-    """What operations that died have left, by the name of the guest."""
+    """Return the leftovers of dead operations, by guest name."""
     dead_disks = {}
     for name in move_journal.names(FOLDER):
         try:
@@ -180,15 +191,19 @@ def unfinished(conn: libvirt.virConnect) -> dict[str, OrphanedDisks]:
 def find_leftovers(
     conn: libvirt.virConnect, name: str, unused: Collection[str] = ()
 ) -> DiskLeftovers:
-    """The Left of a guest; changes nothing. unused: paths on shared storage of which all other
-    hosts have said that nobody there uses them."""
+    """Return the DiskLeftovers of a guest; change nothing.
+
+    unused: paths on shared storage that all other hosts reported as unused.
+    """
     entry = read(name)
     return _classify(conn, entry.disks, unused) if entry else DiskLeftovers()
 
 
 def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> DiskLeftovers:
-    """Takes away what can go; the Left, what stayed in ``keep``. Called by who holds the guest's
-    lock, so that nobody is at work on it."""
+    """Remove the leftovers that can be removed; return the DiskLeftovers.
+
+    The caller holds the guest's lock, so no other operation is active.
+    """
     entry = read(name)
     if entry is None:
         return DiskLeftovers()
@@ -226,7 +241,7 @@ def _classify(
         disks.append((disk, paths))
     used = usage.read(conn, sibling_paths=[path for path in candidates if path.startswith("/")])
     second = [path for path in candidates if _is_second_link(used, path)]
-    # what a guest has by now is its own
+    # disks that a guest has meanwhile are not leftovers
     candidates = {
         p: reason for p, reason in candidates.items() if not used.guests(usage.keys_of(conn, p))
     }
@@ -235,7 +250,7 @@ def _classify(
 
 
 def _is_second_link(used: usage.Usage, path: str) -> bool:
-    """Whether a guest has the file by another name, and nobody can mean it by this one."""
+    """Return whether a guest has the file under another name, and this name has no user."""
     status = _lstat(path)
     names = [path, os.path.normpath(path)]
     return (
@@ -249,7 +264,7 @@ def _is_second_link(used: usage.Usage, path: str) -> bool:
 
 
 def _lstat(path: str) -> os.stat_result | None:
-    """What is at a path, not what a link leads to; None where nobody answers."""
+    """Return the status of a path without following links; None if it does not respond."""
     try:
         return os.lstat(path) if bounded_io.lexists(path) else None
     except OSError:
@@ -257,8 +272,10 @@ def _lstat(path: str) -> os.stat_result | None:
 
 
 def _disk_paths(conn: libvirt.virConnect, disk: JournalDisk) -> list[str]:
-    """The real paths of a disk and of the file that gets its name when it is whole; what a server
-    has by libvirt's path. Raises OperationFailed for a pool that is not started."""
+    """Return the real paths of a disk and of its temporary file, or libvirt's path on a server.
+
+    Raises OperationFailed if the pool is inactive.
+    """
     path = disk.path
     if disk.pool:
         path = _in_pool(conn, disk.pool, disk.volume or "") or path
@@ -268,7 +285,8 @@ def _disk_paths(conn: libvirt.virConnect, disk: JournalDisk) -> list[str]:
 
 
 def _in_pool(conn: libvirt.virConnect, name: str, volume: str) -> str | None:
-    """The path of a pool's volume, also of a file that libvirt has not seen yet; None without."""
+    """Return the path of a pool's volume, also if libvirt has not noticed its file yet; else None.
+    """
     with contextlib.suppress(libvirt.libvirtError):
         pool = conn.storagePoolLookupByName(name)
         tree = ElementTree.fromstring(pool.XMLDesc(0))
@@ -283,7 +301,7 @@ def _in_pool(conn: libvirt.virConnect, name: str, volume: str) -> str | None:
 
 
 def _unproven(conn: libvirt.virConnect, disk: JournalDisk, path: str) -> str | None:
-    """Why it is not certain that this is what was made; None when it is."""
+    """Return why it is not certain that the operation created this file; None if it did."""
     if disk.key:
         with contextlib.suppress(libvirt.libvirtError):
             if conn.storageVolLookupByPath(path).key() == disk.key:
@@ -293,5 +311,5 @@ def _unproven(conn: libvirt.virConnect, disk: JournalDisk, path: str) -> str | N
     if status is None or not stat.S_ISREG(status.st_mode):
         return _UNPROVEN
     if not status.st_size and os.path.basename(path).startswith("."):
-        return None  # its making had just begun
+        return None  # the operation had just created it
     return None if file_mark.matches(path, disk.mark) else _UNPROVEN

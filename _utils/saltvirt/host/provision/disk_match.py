@@ -1,4 +1,4 @@
-"""Which disks of a guest an update speaks of, which are made, and which leave it."""
+"""Matching of requested disks with those of an existing guest."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.domain.domain import Domain
 
-# which disks leave that the request does not name: none, all, or those named here
+# disks to remove that the request does not name: none, all, or those named here
 Detach = bool | Collection[str]
 
 
 def _has_own_name(guest: str, spec: DiskSpec, disk: Disk) -> bool:
-    """Whether the name of a disk's file is that of a disk made for a DiskSpec of this name."""
+    """Return whether the disk's file has the name of a disk created for this DiskSpec."""
     stem = f"{guest}_{spec.name}"
     if disk.source.pool:
         return disk.source.volume == stem
@@ -42,12 +42,11 @@ def _has_own_name(guest: str, spec: DiskSpec, disk: Disk) -> bool:
 
 
 class DiskMatch:
-    """The disks of one update of one guest.
+    """The disks in one update of a guest.
 
-    actual: its definition. specs: what is requested; None leaves the disks. folder: where disks go
-    of which nobody says it. running: the definition that the guest runs with. Raises InvalidInput
-    where it is not clear which disk is meant, or where one would leave without permission;
-    AlreadyExists, NotFound.
+    actual: its definition. specs: the requested disks; None keeps all. folder: the default location
+    of new disks. running: the definition of the running guest. Raises InvalidInput if a match is
+    ambiguous, or if a disk would be removed without permission; AlreadyExists, NotFound.
     """
 
     def __init__(
@@ -71,21 +70,21 @@ class DiskMatch:
         self.folder = folder
         self.warnings: list[str] = []
         self.builds: list[DiskBuild] = []
-        # {disk name: target}, of the disks that are there
+        # {disk name: target} of existing disks
         self.targets = identity.find_disks(
             self.specs, self.upgraded, self._is_at, self._has_name, self._seed_drives()
         )
-        # {disk name: Source}, of those whose data stays what it is
+        # {disk name: Source} of disks that keep their data
         self.sources: dict[str, Source] = {}
-        # {target: (bytes, bytes that it shall have)}
+        # {target: (current bytes, desired bytes)}
         self.sizes: dict[str, tuple[int, int]] = {}
         self._plan()
-        # the targets of the disks that leave the guest
+        # targets of the disks to remove
         self.leaving = self._leaving()
         self._refuse_own_overlay()
 
     def _plan(self) -> None:
-        """The Works of the disks that are not there; the sources and sizes of the others."""
+        """Plan the DiskBuilds of new disks, and the sources and sizes of existing ones."""
         disks_by_target = {disk.target: disk for disk in self.actual.disks}
         for spec in self.specs:
             disk = disks_by_target.get(self.targets.get(spec.name))
@@ -105,8 +104,7 @@ class DiskMatch:
         disks.refuse_same_data(self.builds)
 
     def _refuse_other(self, spec: DiskSpec, disk: Disk) -> None:
-        """Raises InvalidInput for a new disk at the target of a disk that has another name, and for
-        a disk that has a recorded name and not its data."""
+        """Raise InvalidInput if the target belongs to a disk with another name or other data."""
         if self._is_at(spec, disk):
             return
         name = identity.disk_names(self.actual).get(disk.target or "", spec.name)
@@ -121,8 +119,10 @@ class DiskMatch:
         self._refuse_foreign(spec.name, disk)
 
     def _refuse_foreign(self, name: str, disk: Disk) -> None:
-        """Raises InvalidInput for a disk that has the target of a recorded name, and whose file is
-        not based on the recorded one: somebody attached it in its place."""
+        """Raise InvalidInput if the disk at a recorded target is not based on the recorded file.
+
+        Someone else then attached it in place of the recorded disk.
+        """
         recorded_disk, path = identity.entry(self.upgraded.record, name), disk.source.file
         if recorded_disk is None or not recorded_disk.path or not path or disk.removable_medium:
             return
@@ -139,14 +139,15 @@ class DiskMatch:
             )
 
     def _keeps_data(self, spec: DiskSpec, disk: Disk) -> bool:
-        """Whether a disk that is meant keeps its data: the spec names no place, or that one."""
+        """Return whether a matched disk keeps its data: the spec names the same location or none.
+        """
         if spec.removable:
             return False
         if not (spec.source or spec.source_file) or self._is_at(spec, disk):
             return True
         recorded_disk = identity.entry(
             self.upgraded.record, spec.name
-        )  # libvirt has put a layer on top
+        )  # a snapshot may have added a layer
         return recorded_disk is not None and bool(
             identity.named_locations(recorded_disk) & self._places(spec)
         )
@@ -155,14 +156,15 @@ class DiskMatch:
         return bool(self._places(spec) & disk_locations(disk))
 
     def _places(self, spec: DiskSpec) -> set[tuple[str | None, ...]]:
-        """The place that a DiskSpec names, in every way to name it; none where it names none."""
+        """Return every form of the location that a DiskSpec names; empty if it names none."""
         if spec.source_file and spec.pool:
             return self._in_pool(spec).locations()
         source = Source.of_spec(spec)
         return source.locations() if source else set()
 
     def _in_pool(self, spec: DiskSpec) -> Source:
-        """The Source of a volume that a DiskSpec names, with every way to name it."""
+        """Return the Source of the volume that a DiskSpec names, with every form of its location.
+        """
         pool_name, volume = spec.pool or "", spec.source_file or ""
         source = Source(pool=pool_name, volume=volume)
         path = files.volume_path(self.conn, pool_name, volume)
@@ -176,7 +178,7 @@ class DiskMatch:
         return not has_source and _has_own_name(self.guest, spec, disk)
 
     def _seed_drives(self) -> set[str | None]:
-        """The drive with our volume for cloud-init is nobody's to ask for."""
+        """Return the targets of the cloud-init drives, which a request cannot match."""
         own_paths = {own_disk.path for own_disk in self.actual.record.disks}
         return {
             disk.target
@@ -185,8 +187,8 @@ class DiskMatch:
         }
 
     def _detached_spec(self, spec: DiskSpec) -> DiskSpec | None:
-        """The spec of a disk that was made for the guest and left it otherwise than by an update,
-        as by a revert: it is used as it is."""
+        """Return a spec that uses an existing disk which left the guest, as through a revert; else
+        None."""
         recorded_disk = identity.entry(self.upgraded.record, spec.name)
         if spec.removable or spec.source_file or recorded_disk is None or spec.name in self.targets:
             return None
@@ -201,8 +203,10 @@ class DiskMatch:
         return existing_spec if path_exists or recorded_disk.pool else None
 
     def _refuse_duplicate(self, spec: DiskSpec, build: DiskBuild) -> None:
-        """Raises InvalidInput for a disk that would be the second one with the same data: QEMU does
-        not start such a guest, and without its locks the data would be lost."""
+        """Raise InvalidInput for a second disk with the same data.
+
+        QEMU does not start such a guest, and without QEMU's locks the data would be lost.
+        """
         if spec.removable or spec.shareable or spec.read_only:
             return
         locations = self._places(spec) | (build.source.locations() if build.source else set())
@@ -223,8 +227,10 @@ class DiskMatch:
                 )
 
     def _refuse_own_overlay(self) -> None:
-        """Raises InvalidInput for a file that is based on a disk that the guest keeps: the guest
-        damages it by what it writes to that disk."""
+        """Raise InvalidInput for a disk that is based on a remaining disk of the guest.
+
+        The guest's writes to the backing disk would damage it.
+        """
         replaced = {self.targets.get(build.spec.name or "") for build in self.builds}
         remaining = [
             disk
@@ -250,8 +256,10 @@ class DiskMatch:
     def _refuse_base(
         self, spec: DiskSpec, path: str, disk: Disk, keys: Collection[storage_identity.Key]
     ) -> None:
-        """Raises InvalidInput for a file that a disk of the guest is based on: a layer above it,
-        such as a snapshot's, is damaged by what is written to it."""
+        """Raise InvalidInput for a file that is a backing file of a disk of the guest.
+
+        Writes to it would damage the layer above, such as that of a snapshot.
+        """
         for base in chains.read(path, disk.driver_type).paths[1:]:
             if not storage_identity.keys_of(base).isdisjoint(keys):
                 raise errors.InvalidInput(
@@ -260,8 +268,7 @@ class DiskMatch:
                 )
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
-        """Raises InvalidInput where a disk that would be made may be one that is there: one whose
-        name nobody has recorded."""
+        """Raise InvalidInput if a new disk may be an existing one whose name is not recorded."""
         unclear = [
             disk
             for disk in self.actual.disks
@@ -282,7 +289,8 @@ class DiskMatch:
             )
 
     def _is_own(self, disk: Disk) -> bool:
-        """Whether a disk was made for the guest, or is a layer that a snapshot put upon it."""
+        """Return whether the disk was created for the guest, or is a snapshot layer of such a disk.
+        """
         own_disks = [
             own_disk for own_disk in self.actual.record.disks if own_disk.target == disk.target
         ]
@@ -298,8 +306,11 @@ class DiskMatch:
         return any(path and files.real(path) in layers for path in paths)
 
     def _leaving(self) -> set[str]:
-        """The targets of the disks that leave the guest. Raises InvalidInput for the one that it
-        boots from, unless ``detach`` names it, and for one that is both requested and to leave."""
+        """Return the targets of the disks to remove.
+
+        Raises InvalidInput for the boot disk unless ``detach`` names it, and for a disk that is
+        both requested and to be removed.
+        """
         detach_targets = self._detach_targets()
         unmatched = [disk for disk in self.actual.disks if disk.target not in self.targets.values()]
         if self.detach is not True:
@@ -317,7 +328,7 @@ class DiskMatch:
         return leaving
 
     def _detach_targets(self) -> set[str]:
-        """The targets of the disks that ``detach`` names."""
+        """Return the targets of the disks that ``detach`` names."""
         if isinstance(self.detach, bool):
             return set()
         targets = set()
@@ -346,7 +357,7 @@ class DiskMatch:
         return targets
 
     def _runs_with(self, word: str) -> bool:
-        """Whether the running guest has a disk of this name or target."""
+        """Return whether the running guest has a disk with this name or target."""
         if self.running is None:
             return False
         targets = {disk.target for disk in self.running.disks}
@@ -356,8 +367,11 @@ class DiskMatch:
         return identity.running_disk_names(self.running, self.upgraded) if self.running else {}
 
     def _refuse_two_at(self, word: str) -> None:
-        """Raises InvalidInput for a target at which the running guest has another disk than its
-        definition: it has not released the one that was there."""
+        """Raise InvalidInput if the running guest has another disk at this target than its
+        definition.
+
+        The guest then has not released the previous disk yet.
+        """
         names = self.names.get(word), self._running_names().get(word)
         if all(names) and names[0] != names[1]:
             raise errors.InvalidInput(
@@ -366,7 +380,7 @@ class DiskMatch:
             )
 
     def _refuse_boot_disk(self, disk: Disk) -> None:
-        """Raises InvalidInput for the disk that the guest boots from."""
+        """Raise InvalidInput for the boot disk."""
         boots = identity.boot_disk(self.actual)
         if boots is not None and boots.target == disk.target:
             name = self.names.get(disk.target or "", disk.target)
@@ -376,8 +390,10 @@ class DiskMatch:
             )
 
     def refuse_replaced(self, changes: list[Change], desired: Domain) -> None:
-        """Raises InvalidInput for a disk that would get other data without permission: that takes
-        a disk from the guest. One that goes to another bus stays."""
+        """Raise InvalidInput if a disk would be replaced without permission.
+
+        A disk that only moves to another bus is kept.
+        """
         new_locations = [disk_locations(disk) for disk in desired.disks]
         paths = {
             change.path
@@ -401,7 +417,7 @@ class DiskMatch:
             )
 
     def _note_size(self, spec: DiskSpec, disk: Disk) -> None:
-        """Remembers that a disk of the guest's own is asked to be larger; another is left."""
+        """Plan to grow a disk of the guest, or add a warning if that is not possible."""
         target = disk.target or ""
         if not spec.size_bytes or not disk.source:
             return
@@ -429,7 +445,7 @@ class DiskMatch:
             self.sizes[target] = (old_bytes, spec.size_bytes)
 
     def _not_its_own(self, spec: DiskSpec, disk: Disk) -> str | None:
-        """Why a disk that is there is not one that was made for the guest; None for its own."""
+        """Return why a disk was not created for this guest, or None if it was."""
         if self._is_own(disk):
             return None
         if not spec.source_file and _has_own_name(self.guest, spec, disk):

@@ -1,6 +1,6 @@
-"""A new guest's disks: where each goes, and making it.
+"""Planning and creation of a guest's disks.
 
-``plan`` decides and checks, and changes nothing. ``make`` does it.
+``plan`` validates and changes nothing. ``make`` creates the disks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _plan_file(
     fallback: str,
     freed_locations: Collection[StorageLocation],
 ) -> DiskBuild:
-    """A disk with source_file and no pool."""
+    """Plan a disk with source_file outside a pool."""
     path = spec.source_file or ""
     if not bounded_io.lexists(bounded_io.real(path)) or files.real(path) in freed_locations:
         if spec.device != "disk" or not os.path.isdir(os.path.dirname(path)):
@@ -69,7 +69,7 @@ def _plan_file(
     elif not spec.image:
         return DiskBuild(spec, path=path, format=existing_disk.format_of(conn, spec, path))
     elif existing_disk.is_block(path):
-        spec.size_bytes = None  # it has its size, whatever a profile says
+        spec.size_bytes = None  # the device's size is fixed
         return DiskBuild(spec, make=True, path=path, format="raw")
     else:
         raise errors.AlreadyExists(
@@ -81,7 +81,7 @@ def _plan_file(
 def _format(spec: DiskSpec, fallback: str) -> str:
     if spec.overlay_image:
         return "qcow2"
-    return spec.format or ("raw" if spec.shareable else fallback)  # libvirt shares no other
+    return spec.format or ("raw" if spec.shareable else fallback)  # libvirt shares raw disks only
 
 
 def _plan_in_folder(
@@ -117,10 +117,10 @@ def plan_disk(
     virt_type: str,
     freed_locations: Collection[StorageLocation] = (),
 ) -> DiskBuild:
-    """The Work for one DiskSpec; changes nothing.
+    """Return the DiskBuild for a DiskSpec; change nothing.
 
-    images_dir: where disks go of which nobody said it: a folder, or a storage pool.
-    virt_type: kvm, qemu, xen, test… gone: what is removed before the disk is made.
+    images_dir: the default location, a folder or a pool. virt_type: kvm, qemu, xen, test, …
+    freed_locations: disks that are removed before this one is created.
     """
     fallback = profiles.DISK_DEFAULTS.get(virt_type, {}).get("format", "raw")
     if spec.source or spec.empty:
@@ -159,8 +159,10 @@ def plan_disk(
 
 
 def _on_shared_storage(conn: libvirt.virConnect, build: DiskBuild) -> bool:
-    """Whether a disk is below a file system that other hosts reach. Only without the host's cache
-    can its guest move to one of them while it runs."""
+    """Return whether other hosts reach the disk's file system.
+
+    If so, its guest can move there while running only if the disk does not use the host's cache.
+    """
     folder = os.path.dirname(build.path or "")
     if build.pool and not build.path:
         pool = conn.storagePoolLookupByName(build.pool)
@@ -177,8 +179,10 @@ def plan(
     virt_type: str,
     freed_locations: Collection[StorageLocation] = (),
 ) -> list[DiskBuild]:
-    """The Works for a GuestSpec's disks; gone: as for plan_one. Raises NotFound, AlreadyExists,
-    InvalidInput."""
+    """Return the DiskBuilds for the disks of a GuestSpec.
+
+    freed_locations: as in plan_disk. Raises NotFound, AlreadyExists, InvalidInput.
+    """
     builds = [
         plan_disk(conn, disk, spec.name, images_dir, virt_type, freed_locations)
         for disk in spec.disks or ()
@@ -192,8 +196,10 @@ def plan(
 
 
 def refuse_same_data(builds: Iterable[DiskBuild]) -> None:
-    """Raises InvalidInput for two disks with one file, device or volume, by whatever names: QEMU
-    does not start such a guest, and without its locks the data would be lost."""
+    """Raise InvalidInput for two disks with the same file, device or volume.
+
+    QEMU does not start such a guest, and without QEMU's locks the data would be lost.
+    """
     used: dict[Key, str] = {}
     for build in builds:
         spec = build.spec
@@ -212,9 +218,9 @@ def refuse_same_data(builds: Iterable[DiskBuild]) -> None:
 
 
 def check_image_size(build: DiskBuild) -> None:
-    """Raises InvalidInput when the image is larger than the disk it is for.
+    """Raise InvalidInput if the image is larger than the disk.
 
-    A disk of which nobody said a size is as large as its image then.
+    A disk with a default size gets the size of its image.
     """
     size_bytes, image = build.spec.size_bytes, build.image
     if not size_bytes or not image or size_bytes >= image.virtual_size_bytes:
@@ -229,11 +235,10 @@ def check_image_size(build: DiskBuild) -> None:
 
 
 def refuse_in_use(conn: libvirt.virConnect, builds: Collection[DiskBuild], guest: str) -> None:
-    """Raises Refused when another domain uses a disk that this one would write to, and for a disk
-    that is based on one that a domain writes to, or is to be made so."""
+    """Raise Refused if a writable disk is in use, or if a disk has a base that is written to."""
     _refuse_live_base(conn, builds)
     _refuse_based(conn, builds, guest)
-    # an image goes onto a block device that is there, over what it holds
+    # an image overwrites the content of an existing block device
     existing = [w for w in builds if not w.make or (w.path and existing_disk.is_block(w.path))]
     existing = [w for w in existing if not w.spec.read_only]
     _refuse_other_users(conn, existing, guest)
@@ -244,9 +249,12 @@ def refuse_in_use(conn: libvirt.virConnect, builds: Collection[DiskBuild], guest
 
 
 def _refuse_live_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild]) -> None:
-    """Raises Refused for a new disk that would be based on one to which a domain writes, this one
-    included: what is written to it damages all that is on top of it. And for one that would be
-    copied of a domain's that runs: a device does not tell that it is in use."""
+    """Raise Refused for a new disk whose source is written to.
+
+    That is a backing file that any domain may write to, including this one, since each write would
+    damage the disk; or a disk of a running domain to be copied, since devices do not reveal that
+    they are in use.
+    """
     new_disks = [(build, origin) for build in builds if (origin := _origin(build))]
     if not new_disks:
         return
@@ -256,7 +264,7 @@ def _refuse_live_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild]) -> 
             for path in files.writable(conn, tree):
                 writers.update(dict.fromkeys(identity.keys_of(path), dom))
     for build, (path, format) in new_disks:
-        # without a format that is declared, what the content says is not believed
+        # without a declared format the content is not trusted
         names = chain.names(path, format) if format else [path]
         keys = {key for name in names for key in identity.keys_of(name)}
         owner = next((writers[key] for key in keys if key in writers), None)
@@ -265,8 +273,10 @@ def _refuse_live_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild]) -> 
 
 
 def _refuse_based(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """Raises Refused for a disk that is there and is based on one to which another domain writes.
-    What the guest itself writes to may leave it by the same update."""
+    """Raise Refused for an existing disk whose backing file another domain writes to.
+
+    A disk that this guest writes to may be removed by the same update.
+    """
     existing = [w for w in builds if not w.make and w.path and not w.spec.removable]
     overlay_builds = [
         (w, keys) for w in existing if (keys := overlays.base_keys(w.path or "", w.format or "raw"))
@@ -303,8 +313,10 @@ def _refuse_origin(build: DiskBuild, path: str, owner: libvirt.virDomain) -> Non
 
 
 def _origin(build: DiskBuild) -> tuple[str, str | None] | None:
-    """(path, format) of what a disk that is to be made will be based on, or copied of; None without
-    one, for an image of the cache, and for one whose place is not known yet."""
+    """Return (path, format) of the file that a new disk will be based on or copied from.
+
+    Returns None without one, for a cached image, and if the location is not known yet.
+    """
     spec = build.spec
     if not build.make:
         return None
@@ -318,8 +330,7 @@ def _origin(build: DiskBuild) -> tuple[str, str | None] | None:
 
 
 def _refuse_other_users(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """Raises Refused for a disk to which another domain writes, by whatever name; only if both
-    share it may both."""
+    """Raise Refused for a disk that another domain writes to, unless both share it."""
     local = {key: build for build in builds if build.path for key in identity.keys_of(build.path)}
     if not local:
         return
@@ -336,8 +347,7 @@ def _refuse_other_users(conn: libvirt.virConnect, builds: Iterable[DiskBuild], g
 
 
 def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """Raises Refused for a disk on which the disk of another domain is based: that cannot be
-    shared."""
+    """Raise Refused for a disk that is a backing file of another domain's disk."""
     for build in builds:
         overlay = (
             overlays.overlay_on(conn, identity.keys_of(build.path), guest) if build.path else None
@@ -351,7 +361,8 @@ def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: s
 
 
 def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """The same for what others only read or are based on, and for what this host itself uses."""
+    """Raise Refused for a disk that is read by others, is a backing file, or is used by the host.
+    """
     writable = [(w, w.path) for w in builds if w.path and not w.spec.removable]
     if not writable:
         return
@@ -372,8 +383,7 @@ def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest:
 
 
 def _kernel_use(path: str) -> str | None:
-    """Why a device is this host's own, in words: its kernel has it, as for a ZFS pool or an array
-    that is mounted nowhere; None otherwise."""
+    """Return why the kernel uses a device, as for a ZFS pool or an unmounted array; else None."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as exc:
@@ -383,7 +393,8 @@ def _kernel_use(path: str) -> str | None:
 
 
 def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
-    """Why what is on a device may be another host's, in words: none of them is asked here."""
+    """Return why a device may hold data of another host, or None; other hosts are not asked here.
+    """
     sharing_reason = usage.others_may_have(conn, path)
     if not sharing_reason:
         return None
@@ -401,14 +412,14 @@ def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
 
 
 def _wipe(path: str) -> None:
-    """Makes a device that was blank look so again."""
+    """Overwrite the beginning of a device that was blank."""
     with open(path, "r+b", buffering=0) as device:
         device.write(bytes(_PROBE_BYTES))
         os.fsync(device.fileno())
 
 
 def _refuse_remote(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """The same for disks on a server."""
+    """Raise Refused for a disk on a server that another domain has."""
     sources = [build.source or Source.of_spec(build.spec) for build in builds]
     remote_names = {
         _remote_name(source.element()) for source in sources if source and source.protocol
@@ -426,14 +437,14 @@ def _refuse_remote(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest:
 
 
 def _remote_name(source: DiskSource) -> str | None:
-    """What a disk on a server is known by; the monitors of Ceph may be named in many ways."""
+    """Return the identity of a disk on a server; Ceph monitors can be listed in many ways."""
     if source.protocol == "rbd":
         return f"rbd:{source.name}"
     return source.location() if source.protocol else None
 
 
 def folder_bytes(builds: Iterable[DiskBuild]) -> list[tuple[str, int]]:
-    """(path, bytes that it promises) of each file that is to be made."""
+    """Return (path, bytes to reserve) of each file that will be created."""
     return [
         (w.path, w.size_bytes or 0)
         for w in builds
@@ -442,8 +453,7 @@ def folder_bytes(builds: Iterable[DiskBuild]) -> list[tuple[str, int]]:
 
 
 def pool_bytes(builds: Iterable[DiskBuild]) -> dict[str, int]:
-    """{storage pool: the bytes that the volumes to be made in it promise}; 0 for one of which
-    only a volume that is there is used."""
+    """Return {pool: bytes to reserve for new volumes}; 0 if only existing volumes are used."""
     bytes_by_pool: dict[str, int] = {}
     for build in builds:
         if build.pool:
@@ -454,7 +464,7 @@ def pool_bytes(builds: Iterable[DiskBuild]) -> dict[str, int]:
 
 
 def _create_empty(build: DiskBuild, part: str) -> None:
-    """A new disk without an image, perhaps on a backing file of the operator's."""
+    """Create an empty disk, possibly with a backing file of the operator."""
     argv = ["qemu-img", "create", "-q", "-f", build.format or "raw"]
     base, kind = build.spec.backing_store_path, build.spec.backing_store_format
     if base:
@@ -469,7 +479,7 @@ def _create_empty(build: DiskBuild, part: str) -> None:
 
 
 def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
-    """Makes the file of a disk, from its image if there is one."""
+    """Create the file of a disk, from its image if it has one."""
     try:
         mount_guard.make_folder(os.path.dirname(build.file))
         if not build.image:
@@ -485,9 +495,10 @@ def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], No
 
 @contextlib.contextmanager
 def images_unchanged(builds: Iterable[DiskBuild]) -> Iterator[None]:
-    """For the block, which makes the Works, no QEMU begins to write to their images, such as the
-    disk of a guest that is off, and no image is pruned. Raises OperationFailed where one was
-    written to all the same."""
+    """Keep the images of the DiskBuilds unchanged and cached within the block.
+
+    QEMU cannot start to write to them. Raises OperationFailed if one was written to nevertheless.
+    """
     sources = [build.image.path for build in builds if build.make and build.image]
     with unchanged_disks.UnchangedDisks(None, sources) as unchanged:
         yield
@@ -502,15 +513,15 @@ def make(
     guest: str | None = None,
     note: DiskJournal | Marks | None = None,
 ) -> None:
-    """Makes one disk; pushes its deletion on the revert stack. guest: UUID of the domain that it is
-    made for, where it is defined with it by now. note: marks what is made.
+    """Create one disk and push its deletion on the undo stack.
 
-    Raises AlreadyExists when something took its place meanwhile, ImageError.
+    guest: UUID of the domain that is already defined with the disk, if any. note: marks new files.
+    Raises AlreadyExists if something else was created in its place; ImageError.
     """
     claim = note.mark if note else None
     if build.write:
         mount_guard.make_folder(os.path.dirname(build.file))
-        exists = os.path.lexists(build.file)  # of a guest of that name, which is gone
+        exists = os.path.lexists(build.file)  # left over from a former guest with this name
         unused_block = deletion.ensure_unused(conn, build.file, guest, is_own=True)
         with unused_block if exists else contextlib.nullcontext():
             undo_disks.push(undo, conn, build.file, guest, exists=False)
@@ -520,8 +531,9 @@ def make(
     elif build.pool:
         pool_disk.make(conn, build, undo, progress, guest, note)
     elif existing_disk.is_block(build.file):
-        image = cast(ImageSource, build.image)  # a device gets nothing but an image's content
-        if usage.others_may_have(conn, build.file):  # it was blank, and has to be the next time
+        image = cast(ImageSource, build.image)  # only an image is written to a device
+        # it was blank and must be so for the next attempt
+        if usage.others_may_have(conn, build.file):
             undo.push(f"take the image from {build.file}", _wipe, build.file)
         clone.clone(image, build.file, build.format or "", build.size_bytes, progress=progress)
     else:

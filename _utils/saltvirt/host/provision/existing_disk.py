@@ -1,4 +1,4 @@
-"""The format of a disk that is there already and is used as it is."""
+"""Formats of existing disks that are used unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def is_block(path: str) -> bool:
-    """True for a block device, also by a link. Raises bounded.Silent."""
+    """Return whether the path is a block device or a link to one. Raises bounded_io.StorageTimeout.
+    """
     try:
         return stat.S_ISBLK(bounded_io.stat(path).st_mode)
     except bounded_io.StorageTimeout:
@@ -28,8 +29,10 @@ def is_block(path: str) -> bool:
 
 
 def refuse_leftover(spec: DiskSpec, guest: str, location: str) -> None:
-    """Raises Incomplete for a disk that is to be used as it is, at a place where an operation that
-    was interrupted may have made one, which is removed: somebody may have put it there since."""
+    """Raise Incomplete for an existing disk where an interrupted operation may have created one.
+
+    The leftover will be removed, but someone may have put another file there since.
+    """
     if spec.existing:
         raise errors.Incomplete(
             f"disk {spec.name}: {location} is either what an interrupted operation on {guest} has "
@@ -40,8 +43,8 @@ def refuse_leftover(spec: DiskSpec, guest: str, location: str) -> None:
 
 
 def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> str:
-    """What can be done about a disk that has the place of one that is to be made, in words. It may
-    be that of a guest that was renamed."""
+    """Return advice for a disk whose location is occupied, possibly by a disk of a renamed guest.
+    """
     keys = identity.keys_of(path)
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():
@@ -52,13 +55,14 @@ def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> s
 
 
 def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
-    """The format by which a DiskSpec uses what lies at ``path``.
+    """Return the format with which a DiskSpec uses the file at ``path``.
 
-    What was asked for, else what a domain of this host declares, else raw. A guest may write
-    another format's header to a raw disk, with the name of any file in it: a file that looks
-    like more than raw is used by no guess, and one that no domain of this host has yet leads to
-    no file elsewhere that was not named.
-    Raises InvalidInput for such ones, and for what is neither a file nor a block device.
+    That is the requested format, else the format that a domain of this host declares, else raw. A
+    guest may write another format's header to a raw disk, referring to any file. A file that
+    resembles another format is therefore not used without a format, and a file that no domain
+    declares may not refer to files elsewhere.
+
+    Raises InvalidInput otherwise, and for other file types.
     """
     if not files.is_regular(path) and not is_block(path):
         raise errors.InvalidInput(f"disk {spec.name}: {path} is neither a file nor a block device")
@@ -84,8 +88,10 @@ def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
 
 
 def _refuse_outside(spec: DiskSpec, path: str, format: str) -> None:
-    """Raises InvalidInput for a disk whose own header names what lies elsewhere: QEMU would open
-    it for the guest, whatever it is. What ``backing_store_path`` names is meant."""
+    """Raise InvalidInput for a disk whose header refers to a file in another folder.
+
+    QEMU would open it for the guest. ``backing_store_path`` is accepted.
+    """
     scan = chains.read(path, format)
     folder = os.path.dirname(files.real(path))
     for part in map(files.real, scan.paths[1:]):

@@ -1,4 +1,4 @@
-"""A guest that gets other firmware than its variables belong to."""
+"""Protection of firmware variables against a change of firmware."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def refuse_change(name: str, actual: Domain, desired: Domain, caps: Caps) -> None:
-    """Raises Refused where a guest would start with other firmware on its old variables: the keys
-    of secure boot and the boot entries in there are of the old one.
+    """Raise Refused if a guest would start with another firmware on its existing variables.
 
-    actual, wanted: its definitions, as it is and as it is to be. caps: of its machine.
+    They contain the secure boot keys and boot entries of the previous firmware. actual, desired:
+    its definitions before and after. caps: the capabilities of its machine type.
     """
     secure_by_itself = bool(caps.domain and caps.domain.secure_boot)
     old_kind, new_kind = (_kind(domain, secure_by_itself) for domain in (actual, desired))
@@ -33,7 +33,7 @@ def refuse_change(name: str, actual: Domain, desired: Domain, caps: Caps) -> Non
 
 
 def _kind(domain: Domain, secure_by_itself: bool) -> tuple[str, ...]:
-    """What the firmware is, in words first; empty for a BIOS."""
+    """Return a description of the firmware and its template; empty for a BIOS."""
     system = domain.os
     if system.firmware == "efi":
         secure = secure_by_itself if system.secure is None else system.secure

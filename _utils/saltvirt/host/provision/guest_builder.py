@@ -1,4 +1,4 @@
-"""Making a guest on this host, whatever it is made from: all of it or nothing."""
+"""Creation of a guest on this host from any source; on failure, all changes are undone."""
 
 from __future__ import annotations
 
@@ -48,41 +48,40 @@ if TYPE_CHECKING:
     from saltvirt.spec.disk import DiskSpec
     from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
-# the longest that seeding may take: it tells nothing meanwhile
+# timeout of seeding, which reports no progress
 SEEDING_S = 1800
 
 
 def no_report(_step: str, _message: str, /, **_data: Any) -> None:
-    """The progress of those who don't watch."""
+    """A StepReporter that reports nothing."""
 
 
-# (guest's name, path, format, interfaces): the guest's public key (PEM)
+# (guest name, path, format, interfaces) -> the guest's public key (PEM)
 Seeder = Callable[[str, str, str, list[dict[str, Any]]], str]
-# (guest's name, path, interfaces): the same
+# (guest name, path, interfaces) -> the same
 Medium = Callable[[str, str, list[dict[str, Any]]], str]
 
 
-# (guest's name, path of a volume, path, interfaces), which makes another one of it at the path
+# (guest name, existing volume, path, interfaces): creates another volume at the path
 Reissue = Callable[[str, str, str, list[dict[str, Any]]], None]
 
 
 def refuse_seeding(*_arguments: object) -> str:
-    """The Seeder and the Medium of a guest that is only planned. Raises OperationFailed."""
+    """The Seeder and Medium of a guest that is only planned. Raises OperationFailed."""
     raise errors.OperationFailed("a guest that is planned is not seeded")
 
 
 @dataclass
 class Tools:
-    """What making a guest needs from outside of the library.
+    """Dependencies of guest creation outside the library.
 
     download: images.sources.SaltFiles, for ``salt://`` images. get_url: (source, target path), for
-    kernels. begin: begins what takes a while and seeding will need,
-    beside the copying. seeder: (guest's name, path, format, interfaces) -> the
-    guest's public key (PEM); None where the host cannot seed. medium: (guest's name, path, its
-    interfaces) -> the key, which makes a volume for cloud-init instead. reissue: makes a volume for
-    cloud-init of another one, with a new identity; the disk that is seeded next gets the same.
-    say: (step, message, **data), called before each step. warnings: what the operator
-    should know of the guest, beside what was asked for.
+    kernels. begin: starts slow preparations for seeding while disks are copied. seeder: (guest
+    name, path, format, interfaces) -> public key of the guest (PEM); None if the host cannot seed.
+    medium: (guest name, path, interfaces) -> the key; creates a cloud-init volume instead. reissue:
+    creates a cloud-init volume from another one, with a new identity, which the next seeded disk
+    shares. report_step: (step, message, **data), called before each step. warnings: messages for
+    the operator.
     """
 
     admission_config: admission.AdmissionConfig
@@ -96,7 +95,7 @@ class Tools:
     warnings: list[str] = field(default_factory=list)
 
     def image(self, conn: libvirt.virConnect, disk: DiskSpec) -> cache.CachedImage:
-        """The CachedImage for a DiskSpec, fetched when this host does not have it yet."""
+        """Return the CachedImage for a DiskSpec; download it if this host does not have it yet."""
         source = disk.image or ""
         image_file = image_location.find(conn, source)
         shown = sources.shown(source)
@@ -109,21 +108,23 @@ class Tools:
         return cached_image
 
     def seed(self, name: str, path: str, format: str, interfaces: list[dict[str, Any]]) -> str:
-        """Prepares the system on a disk; its public key. Raises Unsupported."""
+        """Seed the system on a disk; its public key. Raises Unsupported."""
         if not self.seeder:
             raise errors.Unsupported("this host cannot seed: give seed=False")
         return self.seeder(name, path, format, interfaces)
 
     def warn(self, text: str) -> None:
-        """Tells the operator, now and in the answer."""
+        """Send a warning to the operator, now and in the answer."""
         self.warnings.append(text)
         self.report_step("warning", text)
 
     def inspect_images(
         self, conn: libvirt.virConnect, builds: Collection[disk_build.DiskBuild]
     ) -> None:
-        """Sees, for a test, what :meth:`image` would say of the images of these Works, without
-        fetching one: what is not here yet has no size yet."""
+        """Set the images of these builds for a test, without downloading.
+
+        An image that is not here yet has no size.
+        """
         for build in builds:
             if not build.make or not build.spec.image:
                 continue
@@ -141,7 +142,7 @@ class Tools:
 
 @dataclass
 class GuestRequest:
-    """What is wanted besides the definition."""
+    """Options of a new guest besides its definition."""
 
     name: str
     seed: bool = False
@@ -151,21 +152,25 @@ class GuestRequest:
 
 @dataclass
 class CreationLeftovers:
-    """What an interrupted creation of the guest has left, and its next creation removes. places:
-    real paths, and (pool, volume). sizes: path or (pool, volume) of a disk to the bytes that the
-    host counts for it."""
+    """Leftovers of an interrupted creation, which the next creation of the guest removes.
+
+    locations: real paths, and (pool, volume). sizes: location of a disk to the bytes reserved for
+    it.
+    """
 
     locations: set[str | tuple[str, str]] = field(default_factory=set)
     sizes: dict[str | tuple[str, str], int] = field(default_factory=dict)
 
     @classmethod
     def of_disks(cls, paths: Iterable[str]) -> CreationLeftovers:
-        """That of disks which no guest has."""
+        """Return the CreationLeftovers of disks without a guest."""
         return cls({*paths})
 
     def add(self, own_disks: Iterable[OwnDisk], paths: Iterable[str]) -> None:
-        """Adds a guest's. own_disks: the disks in its record. paths: the real paths of its disks
-        that are removed."""
+        """Add the disks of a guest.
+
+        own_disks: the disks in its record. paths: the real paths of its disks that will be removed.
+        """
         self.locations.update(paths)
         for own_disk in own_disks:
             location = (
@@ -177,7 +182,7 @@ class CreationLeftovers:
             self.sizes[location] = own_disk.size_bytes or 0
 
     def without(self, request: PlacementRequest) -> PlacementRequest:
-        """The request less what is counted for the disks that make room for it."""
+        """Return the request without what the host reserved for the leftovers."""
         if not self.sizes:
             return request
         disks = tuple(
@@ -192,13 +197,12 @@ class CreationLeftovers:
 
 
 class GuestBuilder(abc.ABC):
-    """One guest being made. A subclass says what it is made from: ``check``, ``fetch`` and
-    ``definition``."""
+    """Builds one guest. Subclasses implement ``check``, ``fetch`` and ``definition``."""
 
     VERB = "virt.init"
-    # how the files that are made are known, where they are
+    # the mark of new files
     marks: file_mark.Marks | None = None
-    # it is there from reserve() on
+    # set by reserve()
     dom: libvirt.virDomain
 
     def __init__(self, conn: libvirt.virConnect, guest: GuestRequest, tools: Tools) -> None:
@@ -210,19 +214,19 @@ class GuestBuilder(abc.ABC):
         self.leftover = CreationLeftovers()
 
     def run(self) -> CreatedGuest:
-        """What was made; see ``virt.init``."""
+        """Create the guest; the answer of ``virt.init``."""
         admission.refuse_name_in_use(
             self.conn, self.guest.name
-        )  # at once, also while it is being made
+        )  # before waiting for the lock of a creation in progress
         with self.tools.admission_config.guest(self.VERB, *self.guests()):
             return self.run_locked()
 
     def guests(self) -> list[str]:
-        """The names of the guests that it changes, or reads from."""
+        """Return the names of the guests to lock."""
         return [self.guest.name]
 
     def run_locked(self) -> CreatedGuest:
-        """The same, while no other operation is at work on the guests."""
+        """Create the guest; its lock is held."""
         admission.refuse_name_in_use(self.conn, self.guest.name)
         self.find_leftover()
         self.check()
@@ -233,7 +237,7 @@ class GuestBuilder(abc.ABC):
         return self.make_atomically()
 
     def make_atomically(self) -> CreatedGuest:
-        """Makes it, and takes back what it began when that fails."""
+        """Create the guest, and undo all changes on failure."""
         try:
             with self.undo:
                 guest_made = self.make()
@@ -241,14 +245,14 @@ class GuestBuilder(abc.ABC):
         except errors.VirtError as exc:
             if not self.undo.failed:
                 raise
-            # after a Refused the runner would try the next host
+            # after Refused the runner would try the next host
             kind = errors.OperationFailed if isinstance(exc, errors.Refused) else type(exc)
             message = exc.reason if isinstance(exc, errors.Refused) else exc.text
             raise kind(f"{message}; could not undo: {'; '.join(self.undo.failed)}") from exc
         return guest_made
 
     def make(self) -> CreatedGuest:
-        """The steps that change something; each pushes its undo."""
+        """Perform the steps that change something; each pushes its undo."""
         self.reserve()
         self.make_disks()
         pub_key = self.seed()
@@ -259,20 +263,22 @@ class GuestBuilder(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Refuses what can be refused before anything is changed or fetched."""
+        """Validate the request before anything is changed or downloaded."""
 
     @abc.abstractmethod
     def fetch(self) -> None:
-        """Sets the image of each Work that is made from one, and sees that it fits."""
+        """Set the image of each build that has one, and check its size."""
 
     @abc.abstractmethod
     def definition(self) -> Domain:
-        """The xml Domain, its record naming the disks that are made."""
+        """Return the Domain, with a record of the disks to create."""
 
     def find_leftover(self) -> None:
-        """Finds what an interrupted creation of this guest has left; changes nothing. Raises
-        Incomplete if that guest was ever started, OperationFailed if a disk of it would stay:
-        without its record that disk would be nobody's."""
+        """Find the leftovers of an interrupted creation; change nothing.
+
+        Raises Incomplete if that guest was ever started, and OperationFailed if one of its disks
+        must be kept, since nothing would refer to that disk without the guest's record.
+        """
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
         disk_leftovers = disk_journal.find_leftovers(self.conn, name)
         self.leftover = CreationLeftovers.of_disks(
@@ -297,7 +303,7 @@ class GuestBuilder(abc.ABC):
         )
 
     def real_path(self, own_disk: OwnDisk) -> str:
-        """The real path of a recorded disk; empty for a volume that is not there."""
+        """Return the real path of a recorded disk; empty for a volume that does not exist."""
         path = (
             files.volume_path(self.conn, own_disk.pool, own_disk.volume)
             if own_disk.pool
@@ -306,7 +312,7 @@ class GuestBuilder(abc.ABC):
         return files.real(path or "")
 
     def clean_leftover(self) -> None:
-        """Removes what :meth:`look_for_leftover` has found, after all checks of the request."""
+        """Remove the leftovers found by :meth:`find_leftover`, after all checks of the request."""
         name = self.guest.name
         disk_journal.remove(self.conn, name)
         with self.tools.admission_config.lock():
@@ -318,24 +324,24 @@ class GuestBuilder(abc.ABC):
         self.leftover = CreationLeftovers()
 
     def is_path_taken(self, path: str) -> bool:
-        """Whether something has this path that is not removed before the guest is created."""
+        """Return whether a path is occupied by something other than a leftover."""
         return os.path.lexists(path) and files.real(path) not in self.leftover.locations
 
     def admit(self, definition: Domain) -> PlacementRequest:
-        """placement's PlacementRequest. Raises Refused when this host has no room for the guest."""
+        """Return the PlacementRequest. Raises Refused if this host cannot accept the guest."""
         request = admission.request_of(definition, self.builds)
         net_request = self.leftover.without(request)
         admission.check(self.conn, self.tools.admission_config, net_request)
         return request
 
     def reserve(self) -> None:
-        """Admits the guest, and defines it so that its share of the host is taken."""
+        """Admit and define the guest, which reserves its capacity."""
         self.tools.report_step("admit", "reserving capacity")
         built = self.definition()
         self.fill(built.record)
         with self.tools.admission_config.lock():
             request = self.admit(built)
-            # since it was asked the image was fetched
+            # the check is repeated, since the image was downloaded meanwhile
             disks.refuse_in_use(self.conn, self.builds, self.guest.name)
             self.dom = lookup.define(self.conn, built.tostring())
             self.undo.push(f"undefine {self.guest.name}", self.forget)
@@ -343,8 +349,7 @@ class GuestBuilder(abc.ABC):
         self.check_variables()
 
     def check_variables(self) -> None:
-        """Raises AlreadyExists where the file that libvirt has chosen for the firmware's variables,
-        by the guest's name, is another guest's."""
+        """Raise AlreadyExists if libvirt chose another guest's file for the firmware variables."""
         path = Domain.fromstring(self.dom.XMLDesc(0)).os.variables
         if path:
             used = usage.read(self.conn, self.dom.UUIDString(), images=False)
@@ -355,7 +360,7 @@ class GuestBuilder(abc.ABC):
                 )
 
     def fill(self, record: GuestRecord) -> None:
-        """Completes our record, marked as unfinished by this process."""
+        """Complete the record, which marks the guest as unfinished by this process."""
         record.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record.creating = metadata.worker()
         record.mark = self.marks.value if self.marks else None
@@ -367,15 +372,17 @@ class GuestBuilder(abc.ABC):
             own_disk.size_bytes = sizes.get((own_disk.path, own_disk.volume))
 
     def stop(self) -> None:
-        """Before its disks go: we, or somebody else, may have started it."""
+        """Stop the guest before its disks are deleted; it may have been started."""
         with contextlib.suppress(errors.NotFound):
             dom = lookup.lookup(self.conn, self.guest.name)
             if dom.isActive():
                 dom.destroy()
 
     def forget(self) -> None:
-        """Undoes the definition; the disks have undos of their own. With one that stays it stays,
-        too: without its record that disk would be nobody's."""
+        """Undo the definition, after the disks.
+
+        It is kept if a disk could not be removed, since nothing else refers to that disk.
+        """
         self.stop()
         if self.undo.failed:
             raise errors.OperationFailed(
@@ -385,7 +392,7 @@ class GuestBuilder(abc.ABC):
             removal.undefine(self.conn, lookup.lookup(self.conn, self.guest.name), everything=True)
 
     def make_disks(self) -> None:
-        """Clones the images, creates the empty disks."""
+        """Create the disks from their images, or empty."""
         for build in self.builds:
             if build.make:
                 self.tools.report_step("disk", f"making disk {build.spec.name}", path=build.path)
@@ -397,15 +404,15 @@ class GuestBuilder(abc.ABC):
                 self.undo.push(f"stop {self.guest.name}", self.stop)
 
     def system_work(self) -> disk_build.DiskBuild | None:
-        """The disk with the guest's system: the first one made from an image."""
+        """Return the disk with the guest's system: the first one created from an image."""
         return next((w for w in self.builds if w.make and w.spec.image), None)
 
     def seeded_work(self) -> disk_build.DiskBuild | None:
-        """The disk that is seeded."""
+        """Return the disk to seed, or None."""
         return self.system_work() if self.guest.seed else None
 
     def seed(self) -> str | None:
-        """Prepares the system on the image's disk; its public key, or None without seeding."""
+        """Seed the system disk; its public key, or None without seeding."""
         build = self.seeded_work()
         if build is None:
             return None
@@ -415,15 +422,15 @@ class GuestBuilder(abc.ABC):
         )
 
     def interfaces(self) -> list[dict[str, Any]]:
-        """The interfaces that are given addresses when the guest is seeded: dicts with ``mac``."""
+        """Return the interfaces for network configuration while seeding: dicts with ``mac``."""
         return []
 
     def nic_names(self) -> dict[str, str]:
-        """{name: MAC} of the interfaces that were requested by name; read when it is defined."""
+        """Return {name: MAC} of the interfaces requested by name, once the guest is defined."""
         return {}
 
     def finish(self, seeded: bool) -> None:
-        """The guest is whole: its record says so from now on."""
+        """Mark the guest as complete in its record."""
         record = metadata.of_domain(self.dom).copy()
         record.creating = record.mark = None
         record.seeded = seeded
@@ -439,15 +446,18 @@ class GuestBuilder(abc.ABC):
                 lifecycle.set_autostart(self.dom, True)
 
     def start(self) -> None:
-        """Starts it and believes libvirt only. It counts as a stopped guest for a moment before:
-        where those do not count in full, somebody may have taken its room."""
+        """Start the guest.
+
+        While it was shut off, another guest may have taken its capacity if the policy does not
+        count stopped guests in full.
+        """
         self.tools.report_step("start", "starting it")
         with self.tools.admission_config.lock():
             admission.check_start(self.conn, self.tools.admission_config, self.dom)
             lifecycle.start(self.dom)
 
     def result(self, pub_key: str | None) -> CreatedGuest:
-        """What virt.init answers, read back from libvirt."""
+        """Return the answer of ``virt.init``, as read back from libvirt."""
         tree = stats.tree(self.dom)
         display = describe.graphics(tree)
         return CreatedGuest(
@@ -466,7 +476,7 @@ class GuestBuilder(abc.ABC):
         )
 
     def result_disks(self, tree: Element) -> list[CreatedDisk]:
-        """What was made of the disks, as libvirt has them now."""
+        """Return the disks as libvirt has them now."""
         disks_by_target = {disk.target: disk for disk in map(Disk, tree.iterfind("devices/disk"))}
         made_disks = []
         for target, disk in describe.disks(tree, {}, False).items():
@@ -489,10 +499,12 @@ class GuestBuilder(abc.ABC):
 
 
 def assign_identity(built: Domain, new_macs: Iterable[str]) -> None:
-    """Takes out of a definition what names its guest to others, for a copy of it. new_macs: of its
-    interfaces."""
+    """Remove what identifies the guest from a definition that is a copy.
+
+    new_macs: MAC addresses of its interfaces.
+    """
     built.uuid = None
-    # libvirt takes the UUID from there if there is no other
+    # without a UUID, libvirt takes it from sysinfo
     for system in built.need().findall("sysinfo/system"):
         for entry in system.findall("entry[@name='uuid']"):
             system.remove(entry)
@@ -501,7 +513,7 @@ def assign_identity(built: Domain, new_macs: Iterable[str]) -> None:
         if nic.virtualport:
             nic.virtualport.interfaceid = None
     for cid in built.need().iterfind("devices/vsock/cid"):
-        cid.attrib.pop("address", None)  # libvirt chooses one that no other guest runs with
+        cid.attrib.pop("address", None)  # libvirt then chooses an unused one
         cid.set("auto", "yes")
     reset_genid(built)
     for display in built.graphics:
@@ -509,16 +521,18 @@ def assign_identity(built: Domain, new_macs: Iterable[str]) -> None:
 
 
 def reset_genid(built: Domain) -> None:
-    """A generation ID is taken out of a definition: libvirt makes another, by which a system
-    notices that it is a copy, or that its disks were set back."""
+    """Remove the generation ID from a definition.
+
+    libvirt then generates another, so that the guest's system notices that it is a copy or was
+    reverted.
+    """
     genid = built.need().find("genid")
     if genid is not None:
         genid.text = None
 
 
 def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
-    """Those of a guest that is a copy, each with the MAC address that the system in it is bound
-    to: that of the original."""
+    """Return the interfaces of a copy, each with the MAC address of the original's interface."""
     new_interfaces = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
     return [
         {"mac": new.mac, "original_mac": old.mac}
@@ -527,14 +541,14 @@ def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[st
 
 
 def _is_same_disk(own_disk: OwnDisk, build: disk_build.DiskBuild) -> bool:
-    """Whether a disk in a record is the one that was made."""
+    """Return whether a recorded disk is the one of this build."""
     if own_disk.pool or build.pool:
         return (own_disk.pool, own_disk.volume) == (build.pool, build.volume)
     return own_disk.path == build.path
 
 
 def _shown(display: dict[str, str]) -> dict[str, str | None] | None:
-    """A display's attributes, None for one that is not set; nothing without a display."""
+    """Return the attributes of a display, with None for those not set; None without a display."""
     if display["type"] == "None":
         return None
     return {key: None if value == "None" else value for key, value in display.items()}

@@ -1,4 +1,4 @@
-"""A guest's definition, made for this host by what its libvirt says it can do."""
+"""Guest definitions for the capabilities of this host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
-    """The host's Caps, with the domain capabilities for the guest that the spec asks for.
+    """Return the host's Caps with the domain capabilities for a GuestSpec.
 
-    Salt's users write ``kvm`` for whatever QEMU runs: on a host without KVM the spec's
-    hypervisor becomes the best that the host has.
+    ``kvm`` means any QEMU guest in Salt: without KVM, the spec's hypervisor is replaced by the best
+    one of the host.
     """
     host_caps = parse(capabilities_xml.read(conn))
     if (
@@ -38,7 +38,7 @@ def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:
 
 
 def caps_of(conn: libvirt.virConnect, definition: Domain) -> Caps:
-    """The host's Caps, with the domain capabilities for a guest that is there (xml Domain)."""
+    """Return the host's Caps with the domain capabilities for an existing guest."""
     host_caps = parse(capabilities_xml.read(conn))
     guest, virt_type = host_caps.choose(definition.os.arch, definition.os.type, definition.type)
     return _with_domain(conn, host_caps, guest, virt_type, definition.os.machine)
@@ -47,7 +47,7 @@ def caps_of(conn: libvirt.virConnect, definition: Domain) -> Caps:
 def _with_domain(
     conn: libvirt.virConnect, caps: Caps, guest: CapsGuest, virt_type: str, machine: str | None
 ) -> Caps:
-    # the test driver and others have none
+    # not supported by the test driver and others
     with contextlib.suppress(libvirt.libvirtError):
         emulator = guest.emulator(virt_type)
         text = conn.getDomainCapabilities(emulator, guest.arch, machine, virt_type, 0)
@@ -56,14 +56,14 @@ def _with_domain(
 
 
 def virt_type(caps: Caps, spec: GuestSpec) -> str:
-    """Which of the host's hypervisors runs the guest: kvm, qemu, xen, test…"""
+    """Return the hypervisor that runs the guest: kvm, qemu, xen, test, …."""
     return caps.choose(spec.arch, spec.os_type, spec.hypervisor)[1]
 
 
 def host_context(
     conn: libvirt.virConnect, spec: GuestSpec, builds: Iterable[DiskBuild]
 ) -> GuestInputs:
-    """What design must know of this host: where disks are, what its devices are."""
+    """Return the context for design from this host: locations of disks and host devices."""
     names = [device.name for device in spec.host_devices or () if device.name]
     return GuestInputs(
         sources={build.spec.name: build.source for build in builds if build.source},
@@ -78,7 +78,7 @@ def build(
     caps: Caps | None = None,
     warnings: list[str] | None = None,
 ) -> Domain:
-    """The xml Domain of a new guest whose disks are these Works."""
+    """Return the Domain of a new guest with these disks."""
     return domain.build(
         spec, caps or caps_for(conn, spec), host_context(conn, spec, builds), warnings
     )

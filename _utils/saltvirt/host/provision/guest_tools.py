@@ -1,4 +1,4 @@
-"""What making a guest needs of its hypervisor's own minion: images, seeding, steps told."""
+"""The hypervisor's minion in guest creation: images, seeding and progress events."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MinionTools:
-    """The hypervisor's own minion.
+    """Access to the hypervisor's minion.
 
-    functions: ``__salt__``. opts: its options. ask: asks its master's ext_pillar ``virtkey``. read:
-    (address, saltenv, offset) -> the next bytes of a file of the master's.
+    functions: ``__salt__``. opts: its options. ask: sends a request to the master's ext_pillar
+    ``virtkey``. read: (address, saltenv, offset) -> the next bytes of a file of the master.
     """
 
     functions: Mapping[str, Callable[..., Any]]
@@ -39,8 +39,10 @@ class MinionTools:
     def tools(
         self, name: str, deploy: DeploySpec, admission_config: AdmissionConfig, verb: str = "init"
     ) -> guest_builder.Tools:
-        """The Tools for one guest. verb: what is done to it, for the steps that are told: a
-        guest that gets another name keeps its machine-id and SSH host keys."""
+        """Return the Tools for one guest.
+
+        verb: the operation, for progress events. A rename keeps the machine-id and SSH host keys.
+        """
         report_step, hypervisor = (
             self._step_reporter(name, verb),
             minion.Hypervisor(self.functions, self.opts),
@@ -63,8 +65,8 @@ class MinionTools:
         return tools
 
     def _step_reporter(self, name: str, verb: str) -> Callable[..., None]:
-        """A callable (step, message, **data) that fires ``salt/virt/<name>/<verb>/<step>``;
-        without a master it only logs."""
+        """Return a StepReporter that fires ``salt/virt/<name>/<verb>/<step>``; it only logs without
+        a master."""
         masterless = self.opts.get("file_client") == "local"
         steps_dir = job_steps.folder(self.functions["config.get"])
 
@@ -86,8 +88,8 @@ class MinionTools:
         request: minion.SeedRequest,
         warn: Callable[[str], object],
     ) -> Callable[..., str] | None:
-        """(name, path, format, interfaces) -> public key, which prepares a disk; None if nothing
-        can."""
+        """Return the function (name, path, format, interfaces) -> public key that seeds a disk, or
+        None."""
         if not deploy.seeds_by_us:
             return self._foreign_seeder(deploy)
         return lambda name, path, format, nics: hypervisor.apply(
@@ -95,7 +97,7 @@ class MinionTools:
         )
 
     def _foreign_seeder(self, deploy: DeploySpec) -> Callable[..., str] | None:
-        """A seeder that is another function of Salt, called as Salt 3007 called it."""
+        """Return a seeder that calls another Salt function, as Salt 3007 does."""
         seed_cmd = deploy.seed_cmd
         if not seed_cmd or seed_cmd not in self.functions:
             return None
@@ -121,7 +123,8 @@ class MinionTools:
     def _medium(
         self, deploy: DeploySpec, hypervisor: minion.Hypervisor
     ) -> Callable[..., str] | None:
-        """(name, path, interfaces) -> public key, which makes a volume for cloud-init."""
+        """Return the function (name, path, interfaces) -> public key that creates a cloud-init
+        volume."""
         if not deploy.cloud_init:
             return None
 
@@ -132,7 +135,7 @@ class MinionTools:
         return make
 
     def _user_data(self, deploy: DeploySpec, name: str, nics: list[Any]) -> str | None:
-        """The caller's own user-data: a text, or a file of the master's rendered for the guest."""
+        """Return the caller's user-data: a text, or a file of the master rendered for the guest."""
         user_data = deploy.user_data
         if not user_data or not user_data.startswith("salt://"):
             return user_data

@@ -1,4 +1,4 @@
-"""Making changes on a guest that runs; each is confirmed in libvirt's own XML."""
+"""Changes of a running guest, confirmed in libvirt's XML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saltvirt.xml.domain.domain import Domain
 if TYPE_CHECKING:
     from saltvirt.diff.change import Change
 
-# a guest's system has to let go of a device that is taken from it
+# how long a guest may take to release a device
 RELEASE_TIMEOUT_S = 8
 MAX_MEDIUM_TRIES = 8
 _STEP_S = 0.25
@@ -46,8 +46,10 @@ def _description(dom: libvirt.virDomain, change: Change, _desired: Domain) -> No
 
 
 def _without_address(text: str, kinds: Collection[str]) -> str:
-    """A device's XML without its address, if that is of one of these kinds: where it sits can
-    differ between the running guest and its definition."""
+    """Return a device's XML without its alias, and without an address of these types.
+
+    The address may differ between the running guest and its definition.
+    """
     device = ElementTree.fromstring(text)
     for part in (*device.findall("address"), *device.findall("alias")):
         if part.tag == "alias" or not kinds or part.get("type") in kinds:
@@ -65,7 +67,8 @@ def _update(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
 
 
 def _medium(dom: libvirt.virDomain, change: Change, desired: Domain) -> None:
-    """A system that just starts can close the tray between its opening and the insertion."""
+    """Change the medium. A booting system can close the tray before the medium is inserted: retry.
+    """
     for _ in range(MAX_MEDIUM_TRIES - 1):
         try:
             return _update(dom, change, desired)
@@ -79,7 +82,7 @@ def _medium(dom: libvirt.virDomain, change: Change, desired: Domain) -> None:
 def _running(
     dom: libvirt.virDomain, device_kind: str
 ) -> Mapping[object, Disk | Interface | HostDevice]:
-    """{what tells it apart: device} of the running guest's devices of a kind."""
+    """Return {identifier: device} of the running guest's devices of a kind."""
     running = Domain.fromstring(dom.XMLDesc(0))
     if device_kind == "disks":
         return {disk.target: disk for disk in running.disks}
@@ -99,7 +102,7 @@ def _key(change: Change) -> object:
 def _detach(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
     key = _key(change)
     device = _running(dom, change.subject).get(key)
-    if device is None:  # it was only there for the next start
+    if device is None:  # only the stored definition had it
         return
     dom.detachDeviceFlags(device.tostring(), libvirt.VIR_DOMAIN_AFFECT_LIVE)
     deadline = time.monotonic() + RELEASE_TIMEOUT_S
@@ -133,10 +136,10 @@ def _handler(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], No
 def apply(
     conn: libvirt.virConnect, dom: libvirt.virDomain, desired: Domain, changes: Iterable[Change]
 ) -> list[str]:
-    """Makes the live ones of the changes; sentences on those that failed.
+    """Apply the live changes; return messages about failures.
 
-    What fails here is stored in the guest's definition all the same: it comes with the next
-    start. Disks grow and autostart is set whether the guest runs or not.
+    The guest's definition contains failed changes nevertheless, so they take effect at the next
+    start. Disks are grown and autostart is set for stopped guests as well.
     """
     failures, applied = [], set[str]()
     for change in changes:

@@ -1,4 +1,4 @@
-"""Where an image lies that is on this host already: a file, a device, a pool's volume."""
+"""Images that are already on this host: files, devices and pool volumes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def find(conn: libvirt.virConnect, source: str) -> cache.ImageFile | None:
-    """The cache.ImageFile of an image's address; None for what has to be fetched.
+    """Return the ImageFile of an image address, or None if it must be downloaded.
 
-    What a domain of this host declares of a disk is believed more than the disk's content,
-    which its guest wrote. Raises NotFound, Unsupported, OperationFailed, InvalidInput.
+    A format that a domain of this host declares takes precedence over the content, which its guest
+    may have written. Raises NotFound, Unsupported, OperationFailed, InvalidInput.
     """
     source_kind = sources.kind(source)
     if source_kind == sources.PATH:

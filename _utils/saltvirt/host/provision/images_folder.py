@@ -1,4 +1,4 @@
-"""Where guests' disks are made: the folder, or the storage pool, that ``virt:images`` names."""
+"""The location of guests' disks, configured as ``virt:images``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ _FILES = ("dir", "fs", "netfs")
 
 @dataclass(frozen=True)
 class ImagesFolder:
-    """folder: for images, kernels and, without a pool, disks. pool: where disks are made."""
+    """The configured location.
+
+    folder: for images, kernels and, without a pool, disks. pool: for disks.
+    """
 
     folder: str
     pool: str | None = None
 
 
 def configured(get: settings.Get) -> ImagesFolder:
-    """The ImagesFolder of the configuration; ``get`` is Salt's ``config.get``.
+    """Return the configured ImagesFolder.
 
-    Raises InvalidInput for what is neither an absolute path nor a pool of this host.
+    get: Salt's ``config.get``. Raises InvalidInput for a value that is neither an absolute path nor
+    a pool of this host.
     """
     value = settings.text(get, "images", settings.IMAGES_FOLDER)
     if value.startswith("/"):

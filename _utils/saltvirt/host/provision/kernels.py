@@ -1,4 +1,4 @@
-"""A kernel or initrd that the user named by an address: its place on this host."""
+"""Kernels and initrds that the user specifies by an address."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ FOLDER = "_boot"
 def set_local_paths(
     boot: BootSpec | None, images_dir: str, saltenv: str | None = None
 ) -> dict[str, str]:
-    """Points a BootSpec to files of this host; {path: address} of what is to be fetched. saltenv:
-    where ``salt://`` addresses are looked up."""
+    """Replace the addresses in a BootSpec by paths on this host.
+
+    Returns {path: address} of the files to download. saltenv: the environment of ``salt://``
+    addresses.
+    """
     sources_by_path, env = {}, "" if saltenv in (None, "base") else f"{saltenv} "
     for name in ("kernel", "initrd") if boot else ():
         source = value_or_none(getattr(boot, name))
@@ -37,7 +40,7 @@ def set_local_paths(
 
 
 def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:
-    """Fetches what :func:`place` found. Raises NotFound, OperationFailed."""
+    """Download the files found by :func:`set_local_paths`. Raises NotFound, OperationFailed."""
     for path, source in sources_by_path.items():
         tools.report_step("kernel", f"fetching {sources.shown(source)}")
         folder = os.path.dirname(path)
@@ -52,8 +55,10 @@ def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:
 
 
 def _fetch(path: str, source: str, tools: Tools) -> None:
-    """All guests with this address start with the file: it stays as it is until the new one is
-    whole. Salt compares what is there with the master's, and fetches only another one."""
+    """Download a file and replace the existing one atomically, since other guests boot from it.
+
+    Salt compares the existing copy with the master's file and transfers it only if it differs.
+    """
     with clone.part_of(path) as part:
         if os.path.exists(path):
             shutil.copyfile(path, part)
@@ -68,8 +73,10 @@ def _fetch(path: str, source: str, tools: Tools) -> None:
 
 
 def _require_complete(part: str, source: str, tools: Tools) -> None:
-    """Raises OperationFailed for another file than the master's: Salt gives up a transfer that
-    breaks off, and reports what it has as the file."""
+    """Raise OperationFailed if the file differs from the master's.
+
+    Salt reports an interrupted transfer as a complete file.
+    """
     if not tools.download or not source.startswith("salt://"):
         return
     served = tools.download.version(source)

@@ -1,4 +1,4 @@
-"""What operations that died have left on this host."""
+"""Leftovers of interrupted operations on this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
-    """What ``virt.leftovers`` answers. locks: the folder of the guests' locks."""
+    """Return the answer of ``virt.leftovers``.
+
+    locks: the folder of the guest locks.
+    """
     guests = lookup.states(conn)
     unfinished = _interrupted(conn)
     return Leftovers(
@@ -33,7 +36,7 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
 
 
 def _interrupted(conn: libvirt.virConnect) -> dict[str, str | None]:
-    """Guest whose creation was interrupted, to how it is known that it was ever started."""
+    """Return {interrupted guest: evidence that it was started, or None}."""
     evidence_by_name = {}
     for dom in conn.listAllDomains():
         with connection.skip_undefined():
@@ -43,7 +46,7 @@ def _interrupted(conn: libvirt.virConnect) -> dict[str, str | None]:
 
 
 def operations(conn: libvirt.virConnect) -> dict[str, str]:
-    """Guest to what the runner that made it wrote into its record."""
+    """Return {guest: operation id that the runner stored in its record}."""
     operation_ids = {}
     for dom in conn.listAllDomains():
         with connection.skip_undefined():

@@ -1,4 +1,4 @@
-"""MAC addresses for the interfaces of a guest: no two interfaces share one."""
+"""MAC addresses of guest interfaces; each is unique on the host."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.interface import Interface
     from saltvirt.xml.domain.domain import Domain
 
-# the range that QEMU and libvirt use
+# the prefix of QEMU and libvirt
 _PREFIX = "52:54:00"
 
 
 def used_macs(conn: libvirt.virConnect) -> set[str]:
-    """The MACs of all domains on this host, as they run and as they are stored, in lower case."""
+    """Return the MACs of all domains on this host, running and stored, in lower case."""
     macs: set[str] = set()
     for dom in conn.listAllDomains():
-        with contextlib.suppress(libvirt.libvirtError):  # it was undefined meanwhile
+        with contextlib.suppress(libvirt.libvirtError):  # undefined meanwhile
             macs |= _domain_macs(dom)
     return macs
 
@@ -35,7 +35,7 @@ def used_macs(conn: libvirt.virConnect) -> set[str]:
 def duplicate_warnings(
     conn: libvirt.virConnect, guest: str, specs: Iterable[NicSpec]
 ) -> Iterator[str]:
-    """A sentence for each MAC that is asked for and that another guest of this host has, too."""
+    """Yield a warning for each requested MAC that another guest of this host has."""
     requested = {spec.mac.lower() for spec in specs if spec.mac}
     for dom in conn.listAllDomains() if requested else ():
         with skip_undefined():
@@ -48,7 +48,7 @@ def duplicate_warnings(
 
 
 def _domain_macs(dom: libvirt.virDomain) -> set[str]:
-    """The MACs of a domain, as it runs and as it is stored, in lower case."""
+    """Return the MACs of a domain, running and stored, in lower case."""
     macs: set[str] = set()
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
         tree = ElementTree.fromstring(dom.XMLDesc(flags))
@@ -57,7 +57,7 @@ def _domain_macs(dom: libvirt.virDomain) -> set[str]:
 
 
 def generate(conn: libvirt.virConnect, number: int) -> list[str]:
-    """So many MACs that no interface on this host has."""
+    """Return ``number`` MACs that no interface on this host has."""
     if not number:
         return []
     used = used_macs(conn)
@@ -65,7 +65,7 @@ def generate(conn: libvirt.virConnect, number: int) -> list[str]:
 
 
 def pairs(interfaces: Iterable[Interface], new: Iterable[str]) -> dict[str, str]:
-    """{MAC that an interface has, in lower case: its new one}, both in one order."""
+    """Return {old MAC in lower case: new MAC} for interfaces and MACs in the same order."""
     old = ((nic.mac or "").lower() for nic in interfaces)
     return dict(zip(old, new, strict=True))
 
@@ -80,9 +80,11 @@ def _random() -> Iterator[str]:
 
 
 def derive_mac(uuid: str | None, name: str, reserved: Collection[str] = ()) -> str:
-    """A MAC for an interface of a guest: the same whenever it is asked for, so that a test says
-    what comes, and the running guest and its definition agree. reserved: MACs that it must not
-    be."""
+    """Return a MAC derived from the guest and a name.
+
+    The result is reproducible, so a test run predicts it, and the running guest and its definition
+    agree. reserved: MACs to avoid.
+    """
     for number in itertools.count():
         label = f"{name} {number}" if number else name
         digest = hashlib.sha256(f"{uuid} {label}".encode()).hexdigest()
@@ -93,7 +95,10 @@ def derive_mac(uuid: str | None, name: str, reserved: Collection[str] = ()) -> s
 
 
 class MacAllocator:
-    """The MACs of the interfaces that a guest gets. there: its definition. specs: all NicSpecs."""
+    """Allocates MACs for a guest's interfaces.
+
+    definition: its definition. specs: all NicSpecs.
+    """
 
     def __init__(
         self, conn: libvirt.virConnect, definition: Domain, specs: Sequence[NicSpec]
@@ -102,7 +107,7 @@ class MacAllocator:
         self.used: set[str] | None = None
 
     def mac(self, spec: NicSpec) -> str:
-        """The MAC of a new interface: no other one has it on this host, nor is it asked for."""
+        """Return a MAC for a new interface that is neither in use on this host nor requested."""
         if self.used is None:
             self.used = used_macs(self.conn) | {
                 nic_spec.mac for nic_spec in self.specs if nic_spec.mac
@@ -113,8 +118,8 @@ class MacAllocator:
         return new_mac
 
     def names(self) -> dict[str, str]:
-        """{MAC: name} of interfaces that got their MAC from their name, before names were
-        recorded."""
+        """Return {MAC: name} of interfaces whose MAC was derived from their name before records had
+        names."""
         return {
             derive_mac(self.uuid, nic_spec.name): nic_spec.name
             for nic_spec in self.specs

@@ -1,4 +1,4 @@
-"""A guest's disk as a volume of a storage pool."""
+"""Disks as volumes of a storage pool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BLOCK = ("logical", "disk", "zfs")
 
 
 class DiskBuildArgs(TypedDict, total=False):
-    """Arguments of disks.Work."""
+    """Arguments of DiskBuild."""
 
     pool: str
     volume: str
@@ -50,9 +50,10 @@ def _pool(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
 
 
 def _partition(pool: libvirt.virStoragePool, volume_names: Iterable[str]) -> str:
-    """The name that the next volume of a pool of partitions must have, e.g. ``sdb2``. volume_names:
-    the
-    names of its volumes."""
+    """Return the name that the next volume of a partition pool must have, e.g. ``sdb2``.
+
+    volume_names: the names of its volumes.
+    """
     device = tree.child(ElementTree.fromstring(pool.XMLDesc()), "source/device").get("path", "")
     base = os.path.basename(os.path.realpath(device))
     numbers = [int(m.group(1)) for v in volume_names if (m := re.search(r"(\d+)$", v))]
@@ -71,13 +72,11 @@ def plan(
     xen: bool = False,
     freed_locations: Collection[StorageLocation] = (),
 ) -> DiskBuildArgs:
-    """The place of a DiskSpec that names a pool, as arguments of disks.Work.
+    """Plan a disk in a pool; return arguments of DiskBuild.
 
-    format: of a new volume, where the pool holds files. xen: for a guest of Xen's. freed_locations:
-    the
-    (pool, volume) of those that are removed before.
-
-    A volume that exists is used as it is when source_file names it, or with ``existing``.
+    format: of a new volume, if the pool holds files. xen: for a Xen guest. freed_locations: (pool,
+    volume) of volumes that are removed first. An existing volume is used unchanged if source_file
+    names it, or with ``existing``.
     """
     pool_name = spec.pool or ""
     pool = _pool(conn, pool_name)
@@ -122,7 +121,7 @@ def plan(
 
 
 def volume_image(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[str, str | None]:
-    """(path, format) of a volume that is there; the format is None where its content decides.
+    """Return (path, format) of an existing volume; None as format if the content decides.
 
     Raises NotFound, OperationFailed.
     """
@@ -135,7 +134,7 @@ def volume_image(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[s
 
 
 def volume_of_path(conn: libvirt.virConnect, path: str) -> tuple[str, str] | tuple[None, None]:
-    """(pool, volume) of a path that a storage pool shows, else (None, None)."""
+    """Return (pool, volume) of a path in a storage pool, or (None, None)."""
     try:
         volume = conn.storageVolLookupByPath(path)
         return volume.storagePoolLookupByVolume().name(), volume.name()
@@ -196,8 +195,10 @@ def make(
     guest: str | None = None,
     note: DiskJournal | Marks | None = None,
 ) -> None:
-    """Makes the volume, from the image if there is one; pushes its deletion. guest, note: as for
-    disks.make."""
+    """Create the volume, from its image if it has one, and push its deletion.
+
+    guest, note: as in disks.make.
+    """
     pool = _pool(conn, build.pool or "")
     kind = pool_source.type_of(pool)
     folder = pools.refuse_unmounted(conn, pool)

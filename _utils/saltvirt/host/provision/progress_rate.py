@@ -1,4 +1,4 @@
-"""How far long work is, how fast it goes and how long it still takes."""
+"""Progress, speed and remaining time of long operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saltvirt.units import human_bytes
 
 
 class StepReporter(Protocol):
-    """Tells those who watch of a step."""
+    """Reports a step of an operation."""
 
     def __call__(self, step: str, message: str, /, **data: Any) -> object: ...
 
@@ -19,10 +19,10 @@ INTERVAL_S = 1.0
 
 
 class ProgressReporter:
-    """A callable (done, total), in bytes, that tells of work at most once a second.
+    """A callable (done, total), in bytes, that reports progress at most once a second.
 
-    say: (step, message, **data), as guest_builder.Tools has it. what: the work, for the message.
-    clock: seconds, for tests.
+    report_step: as in guest_builder.Tools. action: describes the operation. clock: seconds, for
+    tests.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ProgressReporter:
         if now - self._reported_s < INTERVAL_S and not is_final:
             return
         self._reported_s, speed = now, done / (now - self._began_s)
-        if not total:  # nobody knows how much there is
+        if not total:  # the total is unknown
             text = f"{self._action}: {human_bytes(done)}, {speed / 2**20:.0f} MiB/s"
             self._report_step(self._step, text, percent=0, speed_bytes=int(speed))
             return

@@ -1,7 +1,7 @@
-"""A stopped guest gets another name, and with it the files that were made for it.
+"""Renaming of a stopped guest and of its files.
 
-A file gets its new name beside the old one, which goes last: whenever this process dies, the
-definition names files that are there, and the names of files that it does not have are noted.
+Each file gets its new name as a second link, and the old name is removed last. If the process dies,
+the definition always names existing files, and a journal lists the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileMove:
-    """A file made for the guest: its path now and then; pool: the storage pool that lists it."""
+    """The old and new path of a guest's file.
+
+    pool: the storage pool that contains it.
+    """
 
     old: str
     new: str
@@ -49,7 +52,10 @@ class FileMove:
 
 
 class GuestRename:
-    """One guest being renamed. guest: the GuestRequest with the new name. tools: its Tools."""
+    """Renames one guest.
+
+    guest: the GuestRequest with the new name.
+    """
 
     def __init__(
         self, conn: libvirt.virConnect, dom: libvirt.virDomain, guest: GuestRequest, tools: Tools
@@ -61,7 +67,7 @@ class GuestRename:
         self._read()
 
     def check(self) -> list[FileMove]:
-        """The FileMoves. Raises Refused, AlreadyExists, InvalidInput; changes nothing."""
+        """Return the FileMoves; change nothing. Raises Refused, AlreadyExists, InvalidInput."""
         names.guest(self.guest.name)
         self._check_state()
         admission.refuse_name_taken(self.conn, self.guest.name, self.old)
@@ -79,8 +85,8 @@ class GuestRename:
         state = lookup.state(self.dom)
         if state != "shutdown" or not self.dom.isPersistent():
             raise errors.Refused(f"{self.old} is {state}: stop it first, then rename it")
-        # by another name it could be started here while it runs there, and nobody would find what
-        # was made for it there
+        # under another name it could be started here while it runs on the target, and the
+        # leftovers on the target would not be found
         if move_journal.load_for_domain(self.dom):
             raise errors.Refused(
                 f"a migration of {self.old} from here was broken off: salt-run "
@@ -91,7 +97,7 @@ class GuestRename:
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
             )
         replaced_guest = aside.load(self.dom.UUIDString())
-        if replaced_guest:  # by the names of its files it is known which of the two guests it is
+        if replaced_guest:  # the names of its files distinguish the two guests
             raise errors.Refused(
                 f"how {self.old} was before {replaced_guest.backup} took its place is still kept: "
                 f"virt.backup_confirm {self.old} deletes that, virt.backup_undo {self.old} brings "
@@ -99,7 +105,7 @@ class GuestRename:
             )
 
     def _move(self, own_disk: OwnDisk) -> FileMove | None:
-        """The FileMove of a disk in our record; None for one that keeps its name."""
+        """Return the FileMove of a recorded disk; None if it keeps its name."""
         path = (
             files.volume_path(self.conn, own_disk.pool, own_disk.volume)
             if own_disk.pool
@@ -116,27 +122,28 @@ class GuestRename:
         return None
 
     def _move_variables(self) -> FileMove | None:
-        """The FileMove of the firmware's variables, for which libvirt has chosen the guest's name,
-        and would choose it for the next guest of that name; None where they keep theirs."""
+        """Return the FileMove of the firmware variables file, or None if it keeps its name.
+
+        libvirt named the file after the guest and would use it for the next guest with that name.
+        """
         path = files.variables_of(ElementTree.fromstring(self.before)) or ""
         is_own = files.are_own_variables(path, self.old)
         return self._to_new_name(path) if is_own else None
 
     def _to_new_name(self, path: str, pool: str | None = None) -> FileMove | None:
-        """The FileMove of a file that has the guest's name; None where somebody else may need it by
-        that."""
+        """Return the FileMove of a file named after the guest; None if others may use its name."""
         folder, name = os.path.split(path)
         used = usage.read(self.conn, self.dom.UUIDString(), sibling_paths=[path])
         sharing_reason = usage.others_may_have(self.conn, path)
         reason = f"other hosts may have it ({sharing_reason})" if sharing_reason else None
         reason = reason or used.keep_reason(usage.keys_of(self.conn, path))
-        if reason:  # who else needs it knows it by this name
+        if reason:  # other users know the file under this name
             self.unmoved[path] = reason
             return None
         return FileMove(path, os.path.join(folder, self.guest.name + name[len(self.old) :]), pool)
 
     def run(self) -> RenamedGuest:
-        """Renames it; what ``virt.rename`` answers. All of it or nothing."""
+        """Rename the guest, or undo all changes; the answer of ``virt.rename``."""
         names.guest(self.guest.name)
         with self.tools.admission_config.guest("virt.rename", self.old, self.guest.name):
             for name in (self.guest.name, self.old):
@@ -158,7 +165,7 @@ class GuestRename:
             for path in (move.old, move.new)
         ]
         with UndoStack() as undo:
-            # under both: the next guest of either name finds what a killed rename has left
+            # under both names, so that the next guest of either name finds leftovers
             notes = [
                 disk_journal.DiskJournal(n, "virt.rename", builds)
                 for n in (self.guest.name, self.old)
@@ -166,7 +173,7 @@ class GuestRename:
             undo.push("forget the names", self._end, notes, undo.failed)
             for move in moves:
                 if move is self.variables and not os.path.lexists(move.old):
-                    continue  # it was never started
+                    continue  # the guest was never started
                 _link(move)
                 undo.push(f"remove {move.new}", undo_disks.remove_file, move.new)
             self._refresh(moves)
@@ -176,9 +183,9 @@ class GuestRename:
         for move in moves:
             undo_disks.remove_file(move.old)
         self._end(notes)
-        departures.forget(self.old)  # the guest was here: what it said is over
+        departures.forget(self.old)  # the record of a departed guest with the old name is obsolete
         self._refresh(moves)
-        # it has its new name: what cannot be looked at now makes no failure of that
+        # the rename is complete: errors of this check are ignored
         with contextlib.suppress(OSError, libvirt.libvirtError, errors.VirtError):
             self._warn_strays(moves)
         return RenamedGuest(
@@ -193,8 +200,10 @@ class GuestRename:
         )
 
     def _warn_strays(self, moves: list[FileMove]) -> None:
-        """Warns of files that have the old name of the guest and are no guest's disks, beside its
-        disks: it may have had them before. By its new name nothing shows that."""
+        """Warn about unused files with the guest's old name beside its disks.
+
+        They may be former disks of the guest, which its new name no longer shows.
+        """
         new_name = self.guest.name
         disk_moves = [move for move in moves if move is not self.variables]
         strays = set[str]()
@@ -212,7 +221,7 @@ class GuestRename:
                 strays -= files.paths(tree)
         for path in sorted(strays):
             if usage.others_may_have(self.conn, path):
-                continue  # on a server it may be another host's
+                continue  # on a server the file may belong to another host
             self.tools.warn(
                 f"{path} is named after {self.old}, is no disk of {new_name}, and stays: if "
                 f"{new_name} is to "
@@ -227,14 +236,15 @@ class GuestRename:
     def _define(self, moves: list[FileMove], undo: UndoStack) -> None:
         with self.tools.admission_config.lock():
             admission.refuse_name_taken(self.conn, self.guest.name, self.old)
-            # the name last: as long as it has the old one, the same rename can be asked for again
+            # the name is changed last, so that a failed rename can be repeated
             metadata.unmark(self.model.record)
-            if self.model.record:  # by the files' old names, which go
+            if self.model.record:  # names may be derived from the old file names
                 identity.upgrade(self.model)
             _redirect_files(self.model, moves)
             undo.push("define it as it was", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
-            # libvirt keeps them in a folder of the guest's name, which it would leave behind
+            # libvirt stores checkpoints in a folder named after the guest, which a rename leaves
+            # behind
             checkpoint_xmls = checkpoints.texts(self.dom)
             undo.push("tell libvirt of its checkpoints", self._redefine, checkpoint_xmls)
             checkpoints.forget(self.dom)
@@ -245,11 +255,11 @@ class GuestRename:
             undo.push("forget its checkpoints of this name", checkpoints.forget, self.dom)
 
     def _redefine(self, checkpoint_xmls: tuple[str, ...]) -> None:
-        """Tells libvirt again of the checkpoints of the guest, which has its old name."""
+        """Restore the checkpoints of the guest, which has its old name again."""
         checkpoints.redefine(lookup.lookup(self.conn, self.old), checkpoint_xmls)
 
     def _seed(self) -> str | None:
-        """The new public key, when the minion in the guest shall know its new name."""
+        """Seed the new name into the guest's minion; the new public key, or None."""
         disk = identity.seeded_disk(self.model) if self.guest.seed else None
         if disk is None:
             return None
@@ -266,7 +276,7 @@ class GuestRename:
             source for source in sources if seed_drive.is_seed_path(source, self.guest.name)
         ):
             if self.tools.reissue and os.path.lexists(volume):
-                # cloud-init may have to read it yet
+                # cloud-init may not have read it yet
                 self.tools.reissue(self.guest.name, volume, volume, [])
         return self.tools.seed(self.guest.name, path or "", disk.driver_type or "raw", [])
 
@@ -286,7 +296,7 @@ def _link(move: FileMove) -> None:
 
 
 def _redirect_files(model: Domain, moves: list[FileMove]) -> None:
-    """Points the definition and our record in it to the new names."""
+    """Replace the file names in the definition and in its record."""
     new_paths = {move.old: move.new for move in moves}
     if model.os.variables in new_paths:
         model.os.set_variables(new_paths[model.os.variables])
@@ -295,7 +305,7 @@ def _redirect_files(model: Domain, moves: list[FileMove]) -> None:
     for disk in (disk for disk in model.disks if disk.source):
         if disk.source.file in new_paths:
             disk.source.file = new_paths[disk.source.file]
-            disk.backing_store = None  # libvirt finds the layers below by the disk itself
+            disk.backing_store = None  # libvirt detects the backing chain
     own_disks = [*model.record.disks, *model.record.devices.disks]
     for own_disk in own_disks:
         own_disk.path = new_paths.get(own_disk.path or "", own_disk.path)
@@ -305,7 +315,7 @@ def _redirect_files(model: Domain, moves: list[FileMove]) -> None:
 
 
 def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools) -> RenamedGuest:
-    """Renames a stopped domain; what ``virt.rename`` answers."""
+    """Rename a stopped domain; the answer of ``virt.rename``."""
     with translated(f"rename {name} to {guest.name}"):
         return GuestRename(conn, lookup.lookup(conn, name), guest, tools).run()
 
@@ -313,10 +323,9 @@ def rename(conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tool
 def preview(
     conn: libvirt.virConnect, name: str, guest: GuestRequest, tools: Tools
 ) -> dict[str, dict[str, str]]:
-    """Which files would get which name, and which would keep theirs, for which reason:
-    ``virt.rename``'s plan. Changes nothing.
+    """Return the plan of ``virt.rename``: the new names, and why other files keep theirs.
 
-    Raises what :func:`rename` would raise before it changes something.
+    Changes nothing. Raises the errors that :func:`rename` would raise before its first change.
     """
     with translated(f"rename {name} to {guest.name}"):
         guest_rename = GuestRename(conn, lookup.lookup(conn, name), guest, tools)

@@ -1,4 +1,4 @@
-"""What a guest that is asked for would take of this host, by the host's own profiles."""
+"""Resources that a requested guest needs on this host, with the host's own profiles."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class _PlanOnly(CreationBuilder):
-    """The plan for a guest, as making it begins with; nothing is made, nobody is told."""
+    """Plans a guest without creating it or reporting steps."""
 
     def image_sizes(self) -> bool:
-        """Notes the size of each image that is here; True when all that are needed are."""
+        """Set the size of each image on this host; return whether all needed images are here."""
         is_missing = False
         for build in self.builds:
             if build.make and build.spec.image:
@@ -36,19 +36,19 @@ class _PlanOnly(CreationBuilder):
                     source, self.tools.admission_config.images_dir, image_file
                 )
                 is_missing = is_missing or size is None
-                # of which only the size counts
+                # only the size matters
                 build.image = cache.CachedImage("", "raw", size or 0, None, source)
         return not is_missing
 
 
 def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs:
-    """The facts.Needs of a guest on this host. spec: its GuestSpec.
+    """Return the facts.Needs of a guest on this host.
 
-    Raises VirtError where the guest cannot be made here, whatever room there is.
+    Raises VirtError if the guest cannot be created here regardless of capacity.
     """
     with translated(f"plan {spec.name}"):
         plan = _PlanOnly(conn, spec, tools)
-        plan.find_leftover()  # which is removed before
+        plan.find_leftover()  # leftovers are removed first
         definition = plan.plan()
         image_here = plan.image_sizes()
         request = admission.request_of(definition, plan.builds)
@@ -72,7 +72,7 @@ def read(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> facts.Needs
 def _split(
     disks: Collection[DiskFootprint], images_dir: str
 ) -> tuple[int, tuple[DiskFootprint, ...]]:
-    """(bytes in the images folder, the disks in other folders)."""
+    """Return (bytes in the images folder, disks in other folders)."""
     images_path = files.real(images_dir)
     inside = [disk for disk in disks if os.path.dirname(disk.path or "") == images_path]
     elsewhere = tuple(disk for disk in disks if disk not in inside)
@@ -80,6 +80,6 @@ def _split(
 
 
 def _usable(caps: Caps | None) -> frozenset[str] | None:
-    """The CPU models that this host can give; None where its libvirt does not tell."""
+    """Return the CPU models that the host supports; None if libvirt does not report them."""
     models = caps.domain.cpu_models if caps and caps.domain else {}
     return frozenset(name for name, usable in models.items() if usable) or None

@@ -1,8 +1,7 @@
-"""Room that this host has given to a guest of its own and that is not filled yet.
+"""Capacity that a growing guest of this host has reserved.
 
-Admission counts it like what is promised to guests on their way here (migration.reservation): so
-disks can be copied without the lock of admission. It is renewed while that lasts, and holds no
-longer than an hour when its process died.
+Admission counts it like reservations of incoming migrations, so disks can be copied without the
+admission lock. The process renews it; if the process dies, it expires after an hour.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from saltvirt import errors
 from saltvirt.host.migration import reservations
 from saltvirt.migration import reservation
 
-# after the name, which is the guest's own otherwise: what is promised to a guest that is there
+# suffix of the name; a reservation with the name of an existing guest
 # would not be counted
 _GROWTH_SUFFIX = "+"
 
 
 def forget(name: str, folder: str | None = None) -> None:
-    """Takes away what a process that died promised the guest; called by who holds its lock."""
+    """Delete the reservation of a dead process. The caller holds the guest's lock."""
     folder = folder or reservations.FOLDER
     with contextlib.suppress(FileNotFoundError):
         for file in os.listdir(folder):
@@ -33,8 +32,11 @@ def forget(name: str, folder: str | None = None) -> None:
 
 
 class GrowthReservation:
-    """What the guest of that name is to get more. disks: pairs of a folder or a storage pool and
-    bytes. To be made under the lock of admission, by who holds the guest's own lock."""
+    """Reservation for the growth of a guest.
+
+    disks: pairs of a folder or pool and bytes. Create it under the admission lock, while holding
+    the guest's lock.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The drive from which a new guest's cloud-init reads, and taking it away again."""
+"""The drive with a guest's cloud-init volume, and its removal."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from saltvirt.xml.domain.domain import Domain
 if TYPE_CHECKING:
     from saltvirt.xml.devices.disk import Disk
 
-# a name that no request can give to a disk
+# no request can give a disk this name
 NAME = "seed drive"
 FOLDER = "_seed"
 
 
 def path(images_dir: str, guest: str) -> str:
-    """Where a guest's volume lies; no guest has a name that begins with ``_``."""
+    """Return the path of a guest's volume. The name of a guest never starts with ``_``."""
     return os.path.join(os.path.abspath(images_dir), FOLDER, f"{guest}.iso")
 
 
 def is_seed_path(path_text: str, guest: str) -> bool:
-    """Whether a path is that of the guest's volume, in this host's folder of images or in that of
-    the host from which the guest came."""
+    """Return whether a path is that of the guest's volume on this host or on another host."""
     folder, name = os.path.split(path_text)
     return name == f"{guest}.iso" and os.path.basename(folder) == FOLDER
 
 
 def _drive(dom: libvirt.virDomain, volume: str, flags: int) -> Disk | None:
-    """The guest's drive with the volume in it, or None."""
+    """Return the guest's drive that contains the volume, or None."""
     tree = Domain.fromstring(dom.XMLDesc(flags))
     return next((disk for disk in tree.disks if disk.source.file == volume), None)
 
@@ -45,9 +44,9 @@ def _change(dom: libvirt.virDomain, volume: str, flag: int, xml_flag: int) -> No
 
 
 def eject(conn: libvirt.virConnect, guest: str, images_dir: str) -> bool:
-    """Takes the volume out of the guest's drive and deletes it: it holds a private key.
+    """Eject and delete the guest's volume, which contains a private key.
 
-    Returns True when there was one. Raises NotFound, OperationFailed.
+    Returns whether it existed. Raises NotFound, OperationFailed.
     """
     dom = lookup.lookup(conn, guest)
     volumes = {path(images_dir, guest), *_recorded_paths(dom)}
@@ -56,8 +55,10 @@ def eject(conn: libvirt.virConnect, guest: str, images_dir: str) -> bool:
 
 
 def _recorded_paths(dom: libvirt.virDomain) -> set[str]:
-    """The volumes that the guest's record names. A guest that came from another host has its volume
-    at the path that it had there, whatever folder of images this host has."""
+    """Return the volumes in the guest's record.
+
+    A guest from another host has its volume at the path that it had there.
+    """
     with translated(f"read the record of {dom.name()}"):
         paths = [disk.path or "" for disk in metadata.of_domain(dom).disks]
     return {
@@ -66,7 +67,7 @@ def _recorded_paths(dom: libvirt.virDomain) -> set[str]:
 
 
 def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
-    """Whether that volume was there."""
+    """Eject and delete one volume; return whether it existed."""
     guest = dom.name()
     with translated(f"take the volume for cloud-init from {guest}"):
         if dom.isActive():
@@ -75,7 +76,7 @@ def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> boo
         _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_CONFIG, inactive)
     existed = _delete(conn, dom, volume)
     with translated(f"forget the volume for cloud-init of {guest}"):
-        # last: as long as the volume is there, the record says whose it is
+        # last: the record names the owner while the volume exists
         record = metadata.of_domain(dom).copy()
         remaining = [disk for disk in record.disks if disk.path != volume]
         if len(remaining) != len(record.disks):
@@ -85,7 +86,7 @@ def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> boo
 
 
 def _delete(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
-    """Whether there was one."""
+    """Delete the volume; return whether it existed."""
     if not os.path.lexists(volume):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Whether a disk of this host may be seeded: a file or device that an operator has named."""
+"""Protection of disks on this host against seeding while they are in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def owners(conn: libvirt.virConnect, path: str) -> list[libvirt.virDomain]:
-    """The domains that write to what lies at a path."""
+    """Return the domains that write to a path."""
     keys, domains = identity.keys_of(path), []
     for dom in conn.listAllDomains():
         if not keys.isdisjoint(overlays.written_paths(conn, dom)):
@@ -24,10 +24,10 @@ def owners(conn: libvirt.virConnect, path: str) -> list[libvirt.virDomain]:
 
 
 def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
-    """Raises Refused unless all guests that use a disk are off and only write to it: QEMU's locks
-    tell of no device that a running guest has, of no saved memory, and of no overlay.
+    """Raise Refused unless all users of a disk are stopped guests that only write to it.
 
-    cache_dir: the folder of the images that guests are made from.
+    QEMU's locks do not cover devices of running guests, saved memory, or overlays. cache_dir: the
+    folder of cached images.
     """
     if files.real(path).startswith(f"{files.real(cache_dir)}/"):
         raise errors.Refused(f"{path} is an image of the cache, from which guests are made")

@@ -1,4 +1,4 @@
-"""Undoing the making of a disk: what we have made goes, unless somebody uses it by now."""
+"""Undo of disk creation: new files are deleted unless they are in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def remove_file(path: str) -> None:
-    """Removes a file that may be gone already."""
+    """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -37,9 +37,9 @@ def _run(
 def push(
     undo: UndoStack, conn: libvirt.virConnect, path: str, guest: str | None, exists: bool = True
 ) -> None:
-    """Pushes the deletion of a file that was made, or is about to be, on a Revert.
+    """Push the deletion of a new file, or of one about to be created, on a Revert.
 
-    guest: UUID of the domain that it is made for, whose definition does not count.
+    guest: UUID of the domain for which it is created, and whose definition is ignored.
     """
     status = os.lstat(path) if exists else None
     inode = (status.st_dev, status.st_ino) if status else None

@@ -1,4 +1,4 @@
-"""Bringing an existing guest to what is wanted: the differences, and nothing else."""
+"""Update of an existing guest: only differences are applied."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from saltvirt.placement.facts import PlacementRequest
     from saltvirt.spec.guest_spec import GuestSpec
 
-# plain libvirt takes no lock of ours: what it changes meanwhile is compared with again
+# plain libvirt does not take the guest's lock; the comparison is repeated after its changes
 ATTEMPTS = 3
 _KINDS = {"disks": "disk", "nics": "interface", "host_devices": "hostdev"}
 _RESULT_KEYS = {
@@ -60,21 +60,24 @@ _RESULT_KEYS = {
 
 
 def stored(dom: libvirt.virDomain) -> Domain:
-    """The guest's definition for its next start, with passwords."""
+    """Return the guest's definition for its next start, with passwords."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     return Domain.fromstring(dom.XMLDesc(flags))
 
 
 def _running(dom: libvirt.virDomain) -> Domain:
-    """The definition that the guest runs with, with passwords."""
+    """Return the definition of the running guest, with passwords."""
     return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE))
 
 
 @dataclass(frozen=True)
 class UpdateOptions:
-    """live: also on the running guest. detach: which disks go that the request does not name: none,
-    all but the one that the guest boots from, or those of these names or targets. test: only say
-    what would change."""
+    """Options of an update.
+
+    live: also change the running guest. detach: which disks to remove that the request does not
+    name: none, all except the boot disk, or those with these names or targets. test: only report
+    changes.
+    """
 
     live: bool = True
     detach: Detach = False
@@ -101,17 +104,17 @@ class Update:
         self.sizes: dict[str, tuple[int, int]] = {}
         self.warnings: list[str] = []
         self.desired = self.actual
-        # what the running guest lacks of what is asked for, and what of it can be done now
+        # what the running guest lacks, and what of it can be changed now
         self.running = self.actual
         self.config_changes: list[Change] = []
         self.lacking: list[Change] = []
         self.now_changes: list[Change] = []
-        self.slow = False  # the balloon was asked for memory
+        self.slow = False  # a balloon change is in progress
         images_dir, saltenv = tools.admission_config.images_dir, spec.deploy.saltenv
         self.kernels = kernels.set_local_paths(spec.boot, images_dir, saltenv)
 
     def compare(self) -> list[Change]:
-        """The list of Change; changes nothing on the host."""
+        """Return the changes of the definition; change nothing on the host."""
         match = self.match_disks()
         context = guest_definition.host_context(self.conn, self.spec, self.builds)
         self.match_nics(context)
@@ -135,9 +138,9 @@ class Update:
         return config_changes
 
     def live_changes(self) -> list[Change]:
-        """What of that which the running guest lacks is done now."""
+        """Return the outstanding changes of the running guest that are applied now."""
         allowed = [change for change in self.lacking if self.may_do(change)]
-        # without its place nothing can come
+        # a new device needs the place of the detached one
         blocked_paths = {
             change.path
             for change in self.lacking
@@ -146,8 +149,11 @@ class Update:
         return [change for change in allowed if change.path not in blocked_paths]
 
     def may_do(self, change: Change) -> bool:
-        """Whether a change is made on the running guest: one that libvirt can make, of what the
-        request speaks of. It takes memory and disks away only if the request says so."""
+        """Return whether a change is applied to the running guest.
+
+        libvirt must support it, and the request must cover it. Memory and disks are removed only on
+        explicit request.
+        """
         if not change.live or change.subject not in self.requested_groups():
             return False
         if change.path == pending.MEMORY and (change.new or 0) < (change.old or 0):
@@ -157,9 +163,11 @@ class Update:
         return not self.is_seed_drive(change)
 
     def may_detach(self, change: Change) -> bool:
-        """Whether a disk is taken from the running guest: one that this very request takes out of
-        the definition, or one that an earlier request did. The one that the guest boots from goes
-        only if ``detach`` names it."""
+        """Return whether a disk is detached from the running guest.
+
+        This or an earlier request must have removed it from the definition. The boot disk is
+        detached only if ``detach`` names it.
+        """
         target = change.path.partition(":")[2]
         name = identity.running_disk_names(self.running, self.actual).get(target)
         if any(
@@ -174,8 +182,12 @@ class Update:
         return self.options.detach and (boots is None or boots.target != target)
 
     def is_same_disk(self, leaving: Change, change: Change, name: str | None) -> bool:
-        """Whether a disk that leaves the definition is the one at its target in the running guest,
-        which may not have released another one. name: of the one in the running guest."""
+        """Return whether the disk that leaves the definition is the one at its target in the
+        running guest.
+
+        The running guest may not have released a previous disk. name: the name of the running
+        guest's disk.
+        """
         if leaving.path != change.path or leaving.action != "detach":
             return False
         disks = [Disk.fromstring(disk_change.xml) for disk_change in (leaving, change)]
@@ -185,7 +197,7 @@ class Update:
         )
 
     def requested_groups(self) -> set[str]:
-        """The groups of changes that the request can cause."""
+        """Return the groups of changes that the request can cause."""
         spec = self.spec
         groups = {
             "cpu": spec.cpu != CpuSpec(), "mem": spec.memory != MemorySpec(),
@@ -197,17 +209,17 @@ class Update:
         return {group for group, is_requested in groups.items() if is_requested}
 
     def is_seed_drive(self, change: Change) -> bool:
-        """Whether a change is of the drive with our volume for cloud-init, which the guest empties
-        when it has read it."""
+        """Return whether a change is of the cloud-init drive, which the guest empties after reading
+        it."""
         own_paths = {own_disk.path for own_disk in self.actual.record.disks}
         return change.action == "medium" and change.new in own_paths
 
     def is_active(self) -> bool:
-        """Whether the guest runs, so that something can wait for its next start."""
+        """Return whether the guest is running."""
         return self.running is not self.actual
 
     def remaining_changes(self, failures: Collection[str]) -> list[Change]:
-        """What the guest still lacks when the changes were made."""
+        """Return the changes that the running guest still lacks."""
         if not self.dom.isActive():
             return []
         self.slow = not failures and any(
@@ -216,12 +228,14 @@ class Update:
         return pending.pending_changes(_running(self.dom), stored(self.dom))
 
     def waiting(self, remaining: Collection[Change]) -> list[Change]:
-        """What of that waits for the next start: a balloon that was asked takes its time."""
+        """Return the changes that wait for the next start, without a balloon change in progress."""
         return [change for change in remaining if not (self.slow and change.path == pending.MEMORY)]
 
     def shown(self, remaining: Collection[Change], test: bool) -> list[Change]:
-        """The changes of the definition, each with whether the running guest has it, and those that
-        the guest lacked though its definition had them."""
+        """Return all changes, each with whether the running guest has it.
+
+        These are the changes of the definition, and those that only the running guest lacked.
+        """
         lacks, live_paths, defined = (
             {item.path for item in change_group}
             for change_group in (remaining, self.now_changes, self.config_changes)
@@ -233,13 +247,14 @@ class Update:
             live = self.is_active() and is_live and change.path not in paths
             visible.append(change if _is_always_live(change) else replace(change, live=live))
         for change in self.now_changes:
-            uncertain = test and change.path == pending.MEMORY  # a balloon may never give it back
+            # the guest may never release the memory
+            uncertain = test and change.path == pending.MEMORY
             if change.path not in defined and change.path not in lacks and not uncertain:
                 visible.append(change)
         return visible
 
     def match_disks(self) -> DiskMatch | None:
-        """Which disks are meant; None where the request does not speak of disks."""
+        """Match the requested disks; None if the request does not cover disks."""
         detaches_named = not isinstance(self.options.detach, bool)
         if self.spec.disks is None and not (detaches_named and self.options.detach):
             return None
@@ -253,7 +268,7 @@ class Update:
         return match
 
     def match_nics(self, context: GuestInputs) -> None:
-        """How interfaces get their MACs, and which of them have got theirs by their names."""
+        """Set how interfaces get their MACs, and which were derived from names."""
         chosen = macs.MacAllocator(self.conn, self.actual, self.spec.nics or ())
         context.mac, context.nic_names = chosen.mac, chosen.names()
         self.warnings.extend(
@@ -261,17 +276,16 @@ class Update:
         )
 
     def record(self) -> None:
-        """Has libvirt store our record where nothing else differs, and the running guest have it,
-        too."""
+        """Store the record if nothing else differs, also in the running guest."""
         record = self.desired.record
         current_records = [stored(self.dom).record, metadata.of_domain(self.dom)]
         if record and any(plain(current) != plain(record) for current in current_records):
             metadata.write(self.dom, record)
 
     def apply(self, config_changes: list[Change]) -> list[str]:
-        """Makes the changes; a list of what failed on the running guest, as sentences.
+        """Apply the changes; return messages about failures on the running guest.
 
-        What is stored for the next start is changed whole or not at all.
+        The stored definition is changed completely or not at all.
         """
         if config_changes:
             self.admit()
@@ -281,7 +295,7 @@ class Update:
         return hotplug.apply(self.conn, self.dom, self.desired, [*self.now_changes, *always_live])
 
     def store_checked(self, config_changes: list[Change]) -> None:
-        """Has libvirt store the changes for the next start."""
+        """Store the changes for the next start, with libvirt's errors translated."""
         undo = UndoStack()
         try:
             with translated():
@@ -292,7 +306,7 @@ class Update:
             raise type(exc)(f"{exc}; could not undo: {'; '.join(undo.failed)}") from exc
 
     def store(self, config_changes: list[Change], undo: UndoStack) -> None:
-        """Makes the disks and defines the guest with them: all of it, or nothing."""
+        """Create the disks and define the guest with them, or undo both."""
         new_builds = [build for build in self.builds if build.make]
         with undo:
             note = (
@@ -319,8 +333,7 @@ class Update:
     def make(
         self, builds: list[DiskBuild], undo: UndoStack, note: DiskJournal
     ) -> GrowthReservation:
-        """Makes disks, which may take long: others are admitted meanwhile. Returns the
-        reservation of their room."""
+        """Create disks without the admission lock; return the reservation of their capacity."""
         request, current_request = self.requests()
         kib = resources.promised_kib(request) - resources.promised_kib(current_request)
         locations = [(os.path.dirname(path), size) for path, size in disks.folder_bytes(builds)]
@@ -338,12 +351,12 @@ class Update:
         return growth
 
     def requests(self) -> tuple[PlacementRequest, PlacementRequest]:
-        """placement's PlacementRequest for the guest as it is to be, and as it is."""
+        """Return the PlacementRequests of the guest after and before the update."""
         desired_request = admission.request_of(self.desired, self.builds)
         return desired_request, admission.request_of(self.actual)
 
     def require_unchanged(self) -> None:
-        """Raises Changed when somebody has changed the definition since it was compared."""
+        """Raise DefinitionChanged if the definition has changed since the comparison."""
         if stored(self.dom).tostring() != self.actual.tostring():
             raise DefinitionChanged(
                 f"{self.spec.name} is being changed by somebody else, by libvirt: nothing was "
@@ -351,7 +364,7 @@ class Update:
             )
 
     def admit(self) -> None:
-        """Raises Refused when the host has no room for what the guest gets more."""
+        """Raise Refused if the host has no capacity for the growth of the guest."""
         disks.refuse_in_use(self.conn, self.builds, self.spec.name)
         request, current_request = self.requests()
         growth = {
@@ -371,7 +384,7 @@ class Update:
             )
 
     def grown(self) -> Iterator[facts.DiskFootprint]:
-        """What the disks that are there get more, as facts.Disk."""
+        """Yield the growth of existing disks as facts.Disk."""
         for disk in self.actual.disks:
             if disk.target in self.sizes:
                 old_bytes, new_bytes = self.sizes[disk.target]
@@ -380,7 +393,7 @@ class Update:
                     yield growth
 
     def fetch(self) -> None:
-        """Gets the images of new disks, and kernels."""
+        """Download the images of new disks, and kernels."""
         kernels.fetch(self.kernels, self.tools)
         for build in self.builds:
             if build.make and build.spec.image:
@@ -389,18 +402,18 @@ class Update:
 
 
 class DefinitionChanged(errors.OperationFailed):
-    """The definition is another by now than the one that the changes were found for."""
+    """The definition changed after the comparison."""
 
 
 def _is_always_live(change: Change) -> bool:
-    """Whether a change is made the same way on a guest that runs and on one that is off."""
+    """Return whether the change is applied in the same way to running and stopped guests."""
     return change.subject in ("autostart", "metadata") or change.action == "resize"
 
 
 def result(
     change_list: list[Change], failures: list[str], warnings: Collection[str] = ()
 ) -> dict[str, Any]:
-    """What virt.update returns for a list of Change, of failures and of warnings."""
+    """Return the answer of virt.update."""
     status: dict[str, Any] = {
         "definition": bool(change_list),
         "disk": {"attached": [], "detached": [], "updated": []},
@@ -425,7 +438,7 @@ def result(
 def update(
     conn: libvirt.virConnect, spec: GuestSpec, tools: Tools, options: UpdateOptions
 ) -> dict[str, Any]:
-    """Brings the guest of a GuestSpec to what it says; see ``virt.update``."""
+    """Update the guest of a GuestSpec; see ``virt.update``."""
     with translated(f"update {spec.name}"):
         if options.test:
             return _attempt(conn, spec, tools, options)

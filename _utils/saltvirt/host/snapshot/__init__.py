@@ -1,1 +1,1 @@
-"""Snapshots of a guest of one host."""
+"""Snapshots of the guests of one host."""

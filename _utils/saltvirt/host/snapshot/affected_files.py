@@ -1,4 +1,4 @@
-"""Which files go, are merged or begin anew with snapshots, and who else could need them."""
+"""Files that snapshot operations delete, merge or recreate, and their other users."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class AffectedFiles:
-    """changed: paths of what goes, is merged or begins anew. shared: identities of those of them
-    that other hosts may have. own: those of the guest's other disks there: what is based on a
-    changed one is no other user. verb: of the runner, which asks other hosts."""
+    """Files that an operation affects.
+
+    changed: paths that are deleted, merged or recreated. shared: identities of those that other
+    hosts may use. own_files: identities of the guest's other shared disks, which do not count as
+    other users. verb: the runner function that asks other hosts.
+    """
 
     verb: str
     changed: set[str] = field(default_factory=set)
@@ -31,7 +34,7 @@ class AffectedFiles:
 
 
 def _data_source(node: ElementTree.Element) -> str | None:
-    """Where an element with a source has its data: a path, or the name of what a server has."""
+    """Return the path, or the name on a server, of an element with a source."""
     source = node.find("source")
     if source is None:
         return None
@@ -39,19 +42,20 @@ def _data_source(node: ElementTree.Element) -> str | None:
 
 
 def _external(snapshot: libvirt.virDomainSnapshot) -> list[ElementTree.Element]:
-    """The disk elements of the layers that an external snapshot began."""
+    """Return the disk elements of the layers of an external snapshot."""
     root = ElementTree.fromstring(snapshot.getXMLDesc())
     return [disk for disk in root.iterfind("disks/disk") if disk.get("snapshot") == "external"]
 
 
 def layers(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
-    """Where the layers of external snapshots are."""
+    """Return the paths of the layers of external snapshots."""
     places = (_data_source(disk) for vir_snapshot in snapshots for disk in _external(vir_snapshot))
     return {source for source in places if source}
 
 
 def merged_paths(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
-    """The layers of external snapshots, and what is next below each: into that it is merged."""
+    """Return the layers of external snapshots, and the files below them into which they are merged.
+    """
     paths = set()
     for path in layers(snapshots):
         paths |= set(chains.read(path, "qcow2").paths[:2]) if path.startswith("/") else {path}
@@ -59,8 +63,10 @@ def merged_paths(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
 
 
 def current_sources(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot) -> set[str]:
-    """Where the disks lie now that a snapshot puts back: libvirt itself takes those away that no
-    snapshot tells of."""
+    """Return the current sources of the disks that a snapshot reverts.
+
+    libvirt deletes those that no snapshot refers to.
+    """
     targets = {disk.get("name") for disk in _external(snapshot)}
     disks = [disk for root in files.trees(domain) for disk in root.iterfind("devices/disk")]
     target_sources = ((tree.child(disk, "target").get("dev"), _data_source(disk)) for disk in disks)
@@ -70,7 +76,7 @@ def current_sources(domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapsh
 def assess(
     conn: libvirt.virConnect, domain: libvirt.virDomain, changed: Iterable[str], verb: str
 ) -> AffectedFiles:
-    """The Stake of these paths."""
+    """Return the AffectedFiles of these paths."""
     affected = AffectedFiles(verb, set(changed))
     if not changed:
         return affected
@@ -94,9 +100,11 @@ def refuse(
     unused: Collection[str] = (),
     refuse_unknown: bool = True,
 ) -> None:
-    """Raises Refused when another guest, or an image that no guest names, needs what is changed;
-    or other hosts may, and it is not in ``unused``: of that all have said that nobody there does.
-    refuse_unknown: also where it cannot be told who needs it.
+    """Raise Refused if another user needs a changed file.
+
+    Users are guests, images that no guest refers to, and other hosts, unless the path is in
+    ``unused``, which all of them reported as unused. refuse_unknown: also refuse if the users
+    cannot be determined.
     """
     paths = affected.changed
     if not paths:

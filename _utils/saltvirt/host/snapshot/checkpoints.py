@@ -1,8 +1,8 @@
-"""A guest's checkpoints, from which backups take increments, and its snapshots.
+"""Checkpoints for incremental backups, in combination with snapshots.
 
-QEMU goes back to no snapshot while a disk's file has a bitmap, and ends when it is asked to; and
-what the disks hold then no bitmap tells of. libvirt neither takes a snapshot of a guest that is off
-and has checkpoints nor changes what it recorded of one, though nothing of them is touched.
+QEMU cannot revert to a snapshot while a disk's file has a bitmap, and crashes if asked to; the
+bitmap would also no longer match the data. libvirt does not create or redefine a snapshot of a
+stopped guest with checkpoints, although this does not touch them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from saltvirt.images import bitmaps
 
 @contextlib.contextmanager
 def hidden_checkpoints(domain: libvirt.virDomain) -> Iterator[None]:
-    """For the block, which makes or describes a snapshot, libvirt does not know the checkpoints of
-    a guest that is off. Where this dies in it the next backup is a whole one."""
+    """Hide the checkpoints of a stopped guest from libvirt within the block.
+
+    If the process dies in the block, the next backup is a full one.
+    """
     if domain.isActive():
         yield
         return
@@ -38,14 +40,14 @@ def hidden_checkpoints(domain: libvirt.virDomain) -> Iterator[None]:
 
 
 def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
-    """Takes away those that backups made, and their bitmaps: the next backup is a whole one.
+    """Remove the checkpoints of backups, and their bitmaps; the next backup is a full one.
 
-    Raises InvalidInput while something else has one, or where one cannot be taken away while the
-    guest runs.
+    Raises InvalidInput if others have checkpoints, or if one cannot be removed while the guest
+    runs.
     """
     refuse_foreign(domain)
     for checkpoint in checkpoints.list_all(domain):
-        checkpoints.delete(domain, checkpoint)  # a bitmap that stays is looked for below
+        checkpoints.delete(domain, checkpoint)  # remaining bitmaps are handled below
     for path in _disks(conn, domain):
         for name in bitmaps.read(path):
             if domain.isActive() or not _is_own(name):
@@ -58,7 +60,7 @@ def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
 
 
 def refuse_foreign(domain: libvirt.virDomain) -> None:
-    """Raises InvalidInput while something else than our backups has a checkpoint of the guest."""
+    """Raise InvalidInput if the guest has checkpoints that are not from our backups."""
     checkpoint_names = (checkpoint.getName() for checkpoint in checkpoints.list_all(domain))
     foreign = [name for name in checkpoint_names if not _is_own(name)]
     if foreign:
@@ -69,8 +71,10 @@ def refuse_foreign(domain: libvirt.virDomain) -> None:
 
 
 def forget(domain: libvirt.virDomain) -> None:
-    """libvirt knows those of our backups no more: the next backup is a whole one. The guest is off,
-    and the files in which their bitmaps are begin anew, or are below one that does."""
+    """Remove our checkpoints from libvirt; the next backup is a full one.
+
+    The guest is stopped, and the files with the bitmaps are recreated or are below one that is.
+    """
     checkpoints.forget(domain)
 
 
@@ -79,11 +83,11 @@ def _is_own(name: str) -> bool:
 
 
 def _disks(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
-    """The qcow2 files of its disks."""
+    """Return the qcow2 files of the guest's disks."""
     paths = []
     for disk in files.trees(domain)[0].iterfind("devices/disk"):
         if disk.get("device", "disk") == "disk" and files.format_of(disk) == bitmaps.QCOW2:
             paths += [path for path, _ in files.named_paths(conn, disk)][
                 :1
-            ]  # then what it stands on
+            ]  # followed by its backing files
     return paths

@@ -1,6 +1,8 @@
-"""What an internal snapshot has inside the guest's disks, before a revert touches one of them:
-libvirt puts the disks back one after the other, and QEMU looks for a snapshot's name among the IDs
-first."""
+"""Checks of internal snapshots before a revert changes a disk.
+
+libvirt reverts the disks one after the other, and QEMU looks for a snapshot's name among the IDs
+first.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from saltvirt.snapshot.tree import INTERNAL, SnapshotNode
 
 
 def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: SnapshotNode) -> None:
-    """Raises Refused where the revert would change a disk that the guest no longer has, or where
-    not every disk can be put back to that snapshot."""
+    """Raise Refused if the revert would change a detached disk, or if not every disk can be
+    reverted."""
     if not connection.is_local(conn) or conn.getType() != reader.DRIVER:
         return
     disks = {disk.base: disk for disk in target.disks if disk.kind == INTERNAL and disk.base}
@@ -32,8 +34,10 @@ def refuse(conn: libvirt.virConnect, domain: libvirt.virDomain, target: Snapshot
 def refuse_taken(
     conn: libvirt.virConnect, disks: Iterable[rules.WritableDisk], snapshot: str
 ) -> None:
-    """Raises AlreadyExists where a file of the disks has a snapshot of this name inside, whether
-    libvirt lists it or not: QEMU would go back to that one."""
+    """Raise AlreadyExists if a disk's file contains a snapshot with this name.
+
+    libvirt may not list it, but QEMU would revert to it.
+    """
     if not connection.is_local(conn):
         return
     for disk in disks:
@@ -63,7 +67,7 @@ def _refuse_lost(
 
 
 def _has_disk(conn: libvirt.virConnect, domain: libvirt.virDomain, base: str) -> bool:
-    """Whether a disk of the guest is this file, or based on it, and the file is there."""
+    """Return whether an existing file is a disk of the guest or a backing file of one."""
     if not usage.is_there(conn, base):
         return False
     real = files.real(base)
@@ -75,7 +79,7 @@ def _has_disk(conn: libvirt.virConnect, domain: libvirt.virDomain, base: str) ->
 
 
 def _refuse_other(guest: str, snapshot: str, path: str) -> None:
-    """Raises Refused where a file has no snapshot of this name, or QEMU would take another one."""
+    """Raise Refused if a file lacks the snapshot, or if QEMU would revert to another one."""
     names_by_id = qcow2_snapshots.snapshots(path)
     if snapshot not in names_by_id.values():
         raise errors.Refused(

@@ -1,7 +1,7 @@
-"""Going back to an external snapshot where libvirt (before 9.9) cannot.
+"""Revert to an external snapshot where libvirt before 9.9 cannot.
 
-Such a snapshot is a layer: the disk's file as it was, and a qcow2 file on top of it that
-takes what is written since. To go back is to begin that file anew.
+The snapshot is a layer: the disk's file stays unchanged, and a qcow2 file above it receives later
+writes. A revert recreates that qcow2 file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ _OWNER_MODE = 0o600
 
 @dataclass(frozen=True)
 class Layer:
-    """The file that takes one disk's writes since the snapshot; target: e.g. ``vda``."""
+    """The file that receives the writes to one disk since the snapshot.
+
+    target: e.g. ``vda``.
+    """
 
     target: str
     path: str
 
     def recreate_in(self, new_path: str) -> None:
-        """Makes an empty file on the same base of the file ``fresh``, with its owner."""
+        """Create an empty file with the same backing file and owner at ``new_path``."""
         action = f"reset {self.path}"
         head = header.read(self.path, "qcow2")
         base, kind = head.backing, head.backing_format
@@ -55,7 +58,7 @@ class Layer:
 
 
 def layers(snapshot: libvirt.virDomainSnapshot) -> list[Layer]:
-    """The Layers of a snapshot of files. Raises Unsupported when it has anything else."""
+    """Return the Layers of a snapshot. Raises Unsupported if it contains anything but files."""
     root = ElementTree.fromstring(snapshot.getXMLDesc(0))
     memory = root.find("memory")
     result = []
@@ -81,10 +84,10 @@ def revert(
     newer: Sequence[libvirt.virDomainSnapshot],
     unused: Collection[str] = (),
 ) -> None:
-    """Puts the guest's disks back to the snapshot and leaves it shut off.
+    """Revert the guest's disks to the snapshot and leave the guest shut off.
 
-    newer: the snapshots made on top of it, the newest first; they and their files go, those that
-    other hosts may have where they are in ``unused``: nobody there needs them.
+    newer: the snapshots made after it, newest first. They are deleted with their files; a file that
+    other hosts may use is deleted only if it is in ``unused``.
     """
     layer_list = layers(snapshot)
     newer_paths = {layer.path for vir_snapshot in newer for layer in layers(vir_snapshot)}
@@ -94,7 +97,7 @@ def revert(
         raise errors.OperationFailed(
             f"cannot reset {', '.join(layer.path for layer in layer_list)}: {exc.strerror}"
         ) from exc
-    # the files first: as long as a snapshot is there, it names its own
+    # files first: a snapshot names its files as long as it exists
     remove(conn, newer_paths - {layer.path for layer in layer_list}, unused, domain.UUIDString())
     for vir_snapshot in newer:
         vir_snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
@@ -102,9 +105,10 @@ def revert(
 
 
 def protect(conn: libvirt.virConnect, new_snapshot: SnapshotNode) -> list[str]:
-    """Gives the layers that libvirt made of a guest that is off the mode of what they are on, as
-    each user of the host may read what libvirt makes there. Sentences about those where this
-    failed."""
+    """Give the layers of a stopped guest the mode of the files below them.
+
+    libvirt creates them readable for all users. Returns messages about failures.
+    """
     notes = []
     for disk in new_snapshot.disks if connection.is_local(conn) else ():
         if not disk.layer or not files.is_regular(disk.layer):
@@ -119,8 +123,7 @@ def protect(conn: libvirt.virConnect, new_snapshot: SnapshotNode) -> list[str]:
 
 
 def stop(domain: libvirt.virDomain) -> None:
-    """Stops the guest, and has libvirt forget its checkpoints: what its backups know is of what was
-    written since."""
+    """Stop the guest and remove its checkpoints, which describe data that the revert discards."""
     if domain.isActive():
         domain.destroy()
     checkpoints.forget(domain)
@@ -129,8 +132,10 @@ def stop(domain: libvirt.virDomain) -> None:
 def _recreate_layers(
     conn: libvirt.virConnect, domain: libvirt.virDomain, layer_list: Sequence[Layer]
 ) -> None:
-    """Has the guest's disks use these Layers, which are empty then; all of them or none. The guest
-    is stopped when their files are made."""
+    """Recreate these layers empty and let the guest's disks use them; all of them or none.
+
+    The guest is stopped once the new files exist.
+    """
     with contextlib.ExitStack() as stack:
         new_paths = {
             layer_file.path: stack.enter_context(clone.part_of(layer_file.path))
@@ -154,9 +159,11 @@ def remove(
     unused: Collection[str] = (),
     guest: str | None = None,
 ) -> None:
-    """Deletes the files of layers, but those that other hosts may have and were not asked about,
-    and those that somebody uses, or of which nobody can tell: a warning in the log names them.
-    guest: UUID of whose they are."""
+    """Delete the files of layers that are certainly unused; log a warning for others.
+
+    Files that other hosts may use are deleted only if they are in ``unused``. guest: UUID of the
+    owner.
+    """
     to_delete = {files.real(path) for path in paths}
     for path in paths:
         if path in unused or not usage.others_may_have(conn, path):
@@ -172,7 +179,7 @@ def remove(
 def _point_at(
     conn: libvirt.virConnect, domain: libvirt.virDomain, layer_list: Sequence[Layer]
 ) -> None:
-    """Has the guest's disks use the files of these Layers."""
+    """Let the guest's disks use the files of these Layers."""
     secure = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
     root = ElementTree.fromstring(domain.XMLDesc(secure))
     paths = {layer.target: layer.path for layer in layer_list}
@@ -190,8 +197,10 @@ def _point_at(
 def name_paths(
     conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: libvirt.virDomainSnapshot
 ) -> None:
-    """Names volumes by their paths in what a snapshot tells of the guest's disks: libvirt deletes
-    no external snapshot of a guest that was off, and had its disk by pool and volume."""
+    """Replace pool volumes by their paths in the definition within a snapshot.
+
+    Otherwise libvirt cannot delete an external snapshot of a stopped guest with such a disk.
+    """
     root = ElementTree.fromstring(snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
     for disk in root.iterfind(".//devices/disk[@type='volume']"):
         source = tree.child(disk, "source")

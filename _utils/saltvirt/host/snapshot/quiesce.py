@@ -1,4 +1,4 @@
-"""A snapshot for which the guest's agent freezes the file systems."""
+"""Snapshots with file systems frozen by the guest agent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
 
-# how long the agent may take to freeze; a question for addresses leaves it 2 s
+# timeout of the freeze; a query for addresses would leave it at 2 s
 _FREEZE_TIMEOUT_S = 30
-# how long an agent that was late is told to thaw
+# how long a thaw is retried after a timeout
 _THAW_TIMEOUT_S, _RETRY_S = 30, 1
-# libvirt does not thaw after these, and the agent may freeze all the same
+# libvirt does not thaw after these errors, although the agent may still freeze
 _TIMEOUT_ERRORS = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED",
 "VIR_ERR_AGENT_COMMAND_TIMEOUT",
          "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
@@ -21,9 +21,11 @@ _TIMEOUT_ERRORS = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED",
 
 @contextlib.contextmanager
 def ensure_thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
-    """For the block, in which libvirt has the agent freeze the file systems if ``quiesce``: the
-    agent has time for it, and if it is too late, the file systems do not stay frozen. Raises
-    OperationFailed if they may."""
+    """Ensure that the file systems are thawed after the block, if ``quiesce`` is set.
+
+    libvirt has the agent freeze them within the block. Raises OperationFailed if they may stay
+    frozen after a timeout.
+    """
     if not quiesce:
         yield
         return
@@ -45,7 +47,7 @@ def ensure_thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
 
 
 def _thaw(domain: libvirt.virDomain) -> bool:
-    """Whether the file systems are surely not frozen any more."""
+    """Thaw the file systems; return whether they are certainly not frozen."""
     deadline = time.monotonic() + _THAW_TIMEOUT_S
     while True:
         with contextlib.suppress(libvirt.libvirtError):

@@ -1,4 +1,4 @@
-"""A guest and its snapshots, read from libvirt for the rules of ``saltvirt.snapshot``."""
+"""Guests and snapshots as read from libvirt for the rules of ``saltvirt.snapshot``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from saltvirt.host.storage import chains, files
 from saltvirt.snapshot import rules
 from saltvirt.snapshot import tree as model
 
-# the rules are those of QEMU's disks
+# the rules apply to QEMU's disks
 DRIVER = "QEMU"
-# since this version libvirt compares all disks before it deletes an internal snapshot of a guest
-# that runs, and 9.0 ends by a fault where one is not there
+# from this version on, libvirt compares all disks before it deletes an internal snapshot of a
+# running guest; 9.0 crashes if one is missing
 _COMPARES = 9_000_000
 
 
 def oldest_first(domain: libvirt.virDomain) -> list[libvirt.virDomainSnapshot]:
-    """Every snapshot, each after the one that it was taken on top of."""
+    """Return all snapshots, each after its parent."""
     return domain.listAllSnapshots(libvirt.VIR_DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
 
 
 def snapshot(
     conn: libvirt.virConnect, vir_snapshot: libvirt.virDomainSnapshot
 ) -> model.SnapshotNode:
-    """One snapshot; volumes in it are named by their paths."""
+    """Return one snapshot, with volumes replaced by their paths."""
     return model.read(
         vir_snapshot.getXMLDesc(0), vir_snapshot.isCurrent() == 1, functools.partial(_volume, conn)
     )
@@ -39,12 +39,12 @@ def _volume(conn: libvirt.virConnect, pool: str, volume: str) -> str:
 
 
 def tree(conn: libvirt.virConnect, domain: libvirt.virDomain) -> model.SnapshotTree:
-    """The snapshots of a guest."""
+    """Return the snapshots of a guest."""
     return model.SnapshotTree(snapshot(conn, vir_snapshot) for vir_snapshot in oldest_first(domain))
 
 
 def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.SnapshotGuest:
-    """What of the guest its snapshots depend on."""
+    """Return the facts of a guest on which its snapshots depend."""
     root = files.trees(domain)[0]
     is_qemu = conn.getType() == DRIVER
     return rules.SnapshotGuest(
@@ -59,13 +59,13 @@ def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Snapshot
 
 
 def compares(conn: libvirt.virConnect) -> bool:
-    """Whether libvirt deletes an internal snapshot of a guest that runs only while all disks and
-    media are those of the snapshot."""
+    """Return whether libvirt compares disks and media before it deletes a running guest's snapshot.
+    """
     return bool(conn.getType() == DRIVER and conn.getLibVersion() >= _COMPARES)
 
 
 def _disk_sources(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[str, str | None]:
-    """{target: where it has its data} of all disks and drives."""
+    """Return {target: location of its data} of all disks and drives."""
     sources = {}
     for node in root.iterfind("devices/disk"):
         target = node.find("target")
@@ -78,7 +78,7 @@ def _disk_sources(conn: libvirt.virConnect, root: ElementTree.Element) -> dict[s
 
 
 def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rules.WritableDisk]:
-    """The disks that the guest may write to."""
+    """Yield the writable disks of the guest."""
     for node in root.iterfind("devices/disk"):
         source, target = node.find("source"), node.find("target")
         if source is None or target is None or node.find("readonly") is not None:
@@ -106,9 +106,11 @@ def refuse_without_disks(
     action: str,
     next_start: bool = False,
 ) -> None:
-    """Raises Refused if a snapshot has a layer of a disk that the guest no longer has: that layer
-    would be emptied or removed with what the disk holds, though it was detached to be kept. action:
-    what is refused, as in "revert". next_start: the disks of the next start count."""
+    """Raise Refused if a snapshot has a layer of a disk that was detached.
+
+    The layer would be emptied or deleted with the data that the disk holds. action: the refused
+    operation, as in "revert". next_start: compare with the disks of the next start.
+    """
     if conn.getType() != DRIVER:
         return
     root = files.trees(domain)[-1 if next_start else 0]
@@ -128,8 +130,10 @@ def refuse_without_disks(
 def _is_same_disk(
     conn: libvirt.virConnect, current_disk: rules.WritableDisk | None, disk: model.SnapshotDisk
 ) -> bool:
-    """Whether the disk that has the target now is the disk of the snapshot. What cannot be read
-    here counts as the same."""
+    """Return whether the current disk at the target is the snapshot's disk.
+
+    A disk that cannot be read here counts as the same.
+    """
     if current_disk is None:
         return False
     if not (current_disk.path and connection.is_local(conn)):

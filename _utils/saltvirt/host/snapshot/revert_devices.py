@@ -1,5 +1,4 @@
-"""What the definition in a snapshot brings back to the guest, and may no longer be on the host: the
-media of its drives, and its networks."""
+"""Media and networks in a snapshot's definition that may no longer exist on the host."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from saltvirt.host.storage import files, usage
 from saltvirt.snapshot.tree import SnapshotNode
 
 _DRIVES = ("cdrom", "floppy")
-# libvirt starts the guest with the definition of such a snapshot
+# snapshot states with which libvirt starts the guest
 RUNS = ("running", "paused")
 
 
@@ -23,8 +22,10 @@ def refuse_without_networks(
     vir_snapshot: libvirt.virDomainSnapshot,
     target: SnapshotNode,
 ) -> None:
-    """Raises Refused if the guest would be started on a network that does not run: libvirt pulls
-    its power first, and then does not start it."""
+    """Raise Refused if the guest would be started on an inactive network.
+
+    libvirt stops the guest first and then fails to start it.
+    """
     if target.state not in RUNS:
         return
     for nic in ElementTree.fromstring(vir_snapshot.getXMLDesc(0)).iterfind(
@@ -46,7 +47,7 @@ def _is_active(conn: libvirt.virConnect, network: str) -> bool:
 
 
 def lost_media(conn: libvirt.virConnect, vir_snapshot: libvirt.virDomainSnapshot) -> dict[str, str]:
-    """Target of each drive to the medium in it at the snapshot, if that is not there any more."""
+    """Return {drive: path} of the snapshot's media that no longer exist."""
     root = ElementTree.fromstring(vir_snapshot.getXMLDesc(0))
     return {target: path for _, target, path in _missing_media(conn, root)}
 
@@ -54,8 +55,7 @@ def lost_media(conn: libvirt.virConnect, vir_snapshot: libvirt.virDomainSnapshot
 def empty_drives(
     conn: libvirt.virConnect, domain: libvirt.virDomain, vir_snapshot: libvirt.virDomainSnapshot
 ) -> None:
-    """Takes the media that are not there any more out of the definition in a snapshot: with them
-    the guest could not be started."""
+    """Remove missing media from the snapshot's definition, so that the guest can be started."""
     root = ElementTree.fromstring(vir_snapshot.getXMLDesc(libvirt.VIR_DOMAIN_SNAPSHOT_XML_SECURE))
     missing_media = list(_missing_media(conn, root))
     for disk, _, _ in missing_media:
@@ -71,7 +71,7 @@ def empty_drives(
 def _missing_media(
     conn: libvirt.virConnect, root: ElementTree.Element
 ) -> Iterator[tuple[ElementTree.Element, str, str]]:
-    """(disk, target, path) of each drive whose medium is not there."""
+    """Yield (disk, target, path) of each drive whose medium is missing."""
     for definition in ("domain", "inactiveDomain"):
         for disk in root.iterfind(f"{definition}/devices/disk"):
             source, target = disk.find("source"), disk.find("target")

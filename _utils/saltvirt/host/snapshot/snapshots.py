@@ -1,5 +1,4 @@
-"""Snapshots of a guest: taken, listed, deleted and reverted to, by the rules of
-``saltvirt.snapshot``."""
+"""Creation, listing, deletion and revert of snapshots, by the rules of ``saltvirt.snapshot``."""
 
 from __future__ import annotations
 
@@ -38,18 +37,18 @@ if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
     from saltvirt.xml.domain.metadata import GuestRecord
 
-# what Salt's users know for "there is none"
+# Salt's text for no snapshots
 NONE = "N/A"
 # VIR_ERR_CONFIG_UNSUPPORTED and VIR_ERR_OPERATION_UNSUPPORTED
 _UNSUPPORTED_CODES = (67, 84)
-# libvirt names a file after a snapshot, and a layer after the disk, too
+# libvirt uses the name in file names, for layers after the disk's name
 _LONGEST_NAME_BYTES = 200
-# the libvirt that goes back to external snapshots itself
+# the first libvirt version that can revert to external snapshots
 _REVERTS_VERSION = 9_009_000
 
 
 class SnapshotDetails(TypedDict):
-    """One snapshot; see ``virt.list_snapshots``."""
+    """Information about a snapshot; see ``virt.list_snapshots``."""
 
     name: str
     created: str
@@ -63,9 +62,12 @@ class SnapshotDetails(TypedDict):
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """A snapshot to take. name: None for the guest's name with the time. disk_only: True for an
-    external one, False for an internal one, None for what suits the guest. images_dir: the folder
-    for layers on top of what is no file."""
+    """A snapshot to create.
+
+    name: None for the guest's name with the time. disk_only: True for an external snapshot, False
+    for an internal one, None to choose for the guest. images_dir: the folder for layers of disks
+    that are not files.
+    """
 
     name: str | None = None
     suffix: str | None = None
@@ -77,7 +79,10 @@ class SnapshotRequest:
 
 @dataclass(frozen=True)
 class TakenSnapshot:
-    """A snapshot, taken or planned. notes: sentences about what is particular about it."""
+    """A snapshot that was created or planned.
+
+    notes: messages for the operator.
+    """
 
     name: str
     notes: tuple[str, ...] = ()
@@ -85,8 +90,11 @@ class TakenSnapshot:
 
 @dataclass(frozen=True)
 class RevertResult:
-    """What going back to a snapshot did or would do. deleted: names of the snapshots that go after
-    it. notes: sentences about what else is different from the day of the snapshot, or lost."""
+    """The result or plan of a revert.
+
+    deleted: names of the snapshots that are deleted. notes: what else differs from the snapshot or
+    is lost.
+    """
 
     name: str
     deleted: tuple[str, ...]
@@ -94,7 +102,7 @@ class RevertResult:
 
 
 def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]:
-    """Snapshots by guest name; of one guest, or of all: see ``virt.list_snapshots``."""
+    """Return snapshots by guest, for one guest or all; see ``virt.list_snapshots``."""
     if name is not None:
         return {str(name): _guest_snapshots(conn, lookup(conn, name))}
     return {domain.name(): _described_or_error(conn, domain) for domain in conn.listAllDomains()}
@@ -102,7 +110,7 @@ def listing(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class _SnapshotPlan:
-    """A snapshot that may be taken."""
+    """A validated plan for a snapshot."""
 
     domain: libvirt.virDomain
     guest: rules.SnapshotGuest
@@ -113,7 +121,7 @@ class _SnapshotPlan:
 
 
 def create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> TakenSnapshot:
-    """Takes the snapshot."""
+    """Create a snapshot."""
     plan = _plan(conn, guest, request)
     description = str(request.description) if request.description else None
     document = xml.DomainSnapshot(name=plan.name, description=description)
@@ -141,7 +149,7 @@ def create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> Ta
 
 
 def plan_create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> TakenSnapshot:
-    """What :func:`create` would do. Changes nothing."""
+    """Return the result of :func:`create` without changing anything."""
     plan = _plan(conn, guest, request)
     return TakenSnapshot(plan.name, plan.notes)
 
@@ -199,8 +207,10 @@ def _kind_notes(guest: rules.SnapshotGuest, choice: rules.SnapshotKind) -> Itera
 def _layers(
     guest: rules.SnapshotGuest, name: str, images_dir: str | None
 ) -> Iterator[tuple[str, str]]:
-    """(target, path) of each layer for which libvirt finds no name: of a disk that is no plain
-    file in the definition, or whose layer would have the name of another disk's."""
+    """Yield (target, path) of each layer that libvirt cannot name itself.
+
+    Its disk is not a file in the definition, or its name is that of another disk's layer.
+    """
     layer_paths: set[str] = set()
     for disk in guest.disks:
         path = _layer_path(guest.name, disk, name, images_dir)
@@ -217,8 +227,8 @@ def _layers(
 
 
 def _layer_path(guest: str, disk: rules.WritableDisk, name: str, images_dir: str | None) -> str:
-    """Beside the disk's file, by the name that libvirt gives it; of what is no file in the folder
-    of images."""
+    """Return the path that libvirt would use, beside the disk's file; else one in the images
+    folder."""
     if disk.path and (disk.regular or disk.kind == "file"):
         return f"{os.path.splitext(disk.path)[0]}.{name}"
     if not images_dir:
@@ -237,8 +247,10 @@ def _room_notes(
     choice: rules.SnapshotKind,
     layered: tuple[tuple[str, str], ...],
 ) -> Iterator[str]:
-    """What its layers may grow to, where there is less room. Raises Refused when there is not even
-    the room that it needs at once."""
+    """Yield warnings if the layers may outgrow the free space.
+
+    Raises Refused if there is not enough space for the snapshot itself.
+    """
     if not connection.is_local(conn):
         return
     for path, needed in rules.required_bytes(guest, choice).items():
@@ -262,14 +274,14 @@ def _room_notes(
 
 
 def _capacity(conn: libvirt.virConnect, domain: libvirt.virDomain, disk: rules.WritableDisk) -> int:
-    """What a disk may grow to. Of a guest that is off libvirt does not look into pools."""
+    """Return the maximum size of a disk. For a stopped guest, libvirt does not look into pools."""
     if disk.kind == "volume" and disk.path:
         return int(conn.storageVolLookupByPath(disk.path).info()[1])
     return int(domain.blockInfo(disk.target)[0])
 
 
 def _free(path: str) -> int:
-    """The bytes that are free on the file system of a path."""
+    """Return the free bytes on a path's file system."""
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     try:
         statistics = os.statvfs(folder)
@@ -286,10 +298,10 @@ def delete(
     children: bool = False,
     unused: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Deletes snapshots. Returns what was deleted and what is left, by name.
+    """Delete snapshots; return the deleted and the remaining ones by name.
 
-    names: each must exist, or nothing is deleted. everything: all that there are.
-    children: with all that were made on top of them. unused: see needs.refuse.
+    names: all must exist, or nothing is deleted. everything: all snapshots. children: include all
+    snapshots made after them. unused: see affected_files.refuse.
     """
     domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
     vir_snapshots = _by_name(domain)
@@ -311,7 +323,7 @@ def plan_delete(
     everything: bool = False,
     children: bool = False,
 ) -> tuple[dict[str, SnapshotDetails], affected_files.AffectedFiles]:
-    """(what it would delete, the snapshot_needs.Stake). Changes nothing."""
+    """Return (snapshots that would be deleted, AffectedFiles); change nothing."""
     domain, tree, order = _plan_deletion(conn, guest, names, everything, children)
     deletable = {name: describe(tree[name]) for name in order}
     stake = _merged(conn, domain, _by_name(domain), order)
@@ -322,7 +334,7 @@ def plan_delete(
 def _plan_deletion(
     conn: libvirt.virConnect, guest: str, names: Collection[str], everything: bool, children: bool
 ) -> tuple[libvirt.virDomain, SnapshotTree, list[str]]:
-    """(the domain, its snapshots, the names of those that go, in the order to delete them)."""
+    """Return (domain, its snapshots, names to delete in order)."""
     domain = lookup(conn, guest)
     if not names and not everything:
         raise errors.InvalidInput(
@@ -354,9 +366,9 @@ def _merged(
 
 
 def _make_writable(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
-    """Lets the guest's own disks be written to: what is above them is merged into them.
+    """Make the guest's own disks writable, since layers are merged into them.
 
-    One that came here by an early migration, from below a snapshot, is read-only like an image.
+    A disk that was migrated here from below a snapshot by an early version is read-only.
     """
     for path in map(files.real, metadata.disk_paths(conn, files.trees(domain))):
         if files.is_regular(path) and not os.stat(path).st_mode & stat.S_IWUSR:
@@ -371,11 +383,11 @@ def revert(
     unused: Collection[str] = (),
     admission_config: AdmissionConfig | None = None,
 ) -> RevertResult:
-    """Puts the guest back.
+    """Revert the guest to a snapshot.
 
-    name: None for the one before the current snapshot.
-    cleanup: delete every snapshot that is newer or was made on top of it.
-    unused: see needs.refuse. admission_config: None where the host is not asked for room.
+    name: None for the parent of the current snapshot. cleanup: delete every snapshot that is newer
+    or was made after it. unused: see affected_files.refuse. admission_config: None to skip
+    admission.
     """
     domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
@@ -417,7 +429,7 @@ def plan_revert(
     cleanup: bool = False,
     admission_config: AdmissionConfig | None = None,
 ) -> tuple[RevertResult, affected_files.AffectedFiles]:
-    """(what it would do, the needs.Stake). Changes nothing."""
+    """Return (result of the revert, AffectedFiles); change nothing."""
     domain, tree, plan = _plan_revert(conn, guest, name, cleanup)
     _admit(conn, domain, tree[plan.name], admission_config)
     target = tree[plan.name]
@@ -441,8 +453,8 @@ def _admit(
     target: SnapshotNode,
     admission_config: AdmissionConfig | None,
 ) -> None:
-    """Raises NoRoom where a guest that is off would be started with the snapshot's memory, and the
-    host has promised its own to others."""
+    """Raise NoRoom if a stopped guest would be started with the snapshot's memory beyond capacity.
+    """
     if admission_config and target.state in revert_devices.RUNS and target.memory != "no":
         with admission_config.lock():
             admission.check_start(conn, admission_config, domain)
@@ -455,7 +467,7 @@ def _revert_files(
     tree: SnapshotTree,
     plan: rules.RevertPlan,
 ) -> affected_files.AffectedFiles:
-    """What is changed: the layers that begin anew or go, and what is next below those."""
+    """Return the affected files: layers that are recreated or deleted, and the files below them."""
     changed = affected_files.merged_paths(
         vir_snapshots[snapshot_name] for snapshot_name in plan.deleted
     )
@@ -473,8 +485,8 @@ def _revert_files(
 def _refuse_needed(
     conn: libvirt.virConnect, domain: libvirt.virDomain, target: SnapshotNode
 ) -> None:
-    """Raises Refused when something else of this host needs a disk in which an internal snapshot
-    is put back, such as an image that is based on it."""
+    """Raise Refused if something else on this host uses a disk that an internal snapshot reverts.
+    """
     affected_files.refuse(
         conn,
         domain,
@@ -504,8 +516,7 @@ def _plan_revert(
 def _refuse_failing(
     conn: libvirt.virConnect, domain: libvirt.virDomain, tree: SnapshotTree, name: str
 ) -> None:
-    """Raises Refused, Unsupported where libvirt, or we for it, would fail when the guest is off or
-    a disk is changed already."""
+    """Raise Refused or Unsupported if the revert would fail after it has changed something."""
     internal_check.refuse(conn, domain, tree[name])
     vir_snapshots = _by_name(domain)
     if tree[name].external and _recreates_layers(conn):
@@ -516,17 +527,17 @@ def _refuse_failing(
 
 
 def _recreates_layers(conn: libvirt.virConnect) -> bool:
-    """Whether libvirt cannot go back to an external snapshot itself."""
+    """Return whether this libvirt cannot revert to an external snapshot itself."""
     return bool(conn.getType() == reader.DRIVER and conn.getLibVersion() < _REVERTS_VERSION)
 
 
 def _revert_notes(
     conn: libvirt.virConnect, domain: libvirt.virDomain, tree: SnapshotTree, target: SnapshotNode
 ) -> list[str]:
-    """What is not as it was on the day of the snapshot, or goes with what came later."""
+    """Return messages about what will differ from the snapshot, or will be lost."""
     notes = snapshot_state.not_restored(domain, target)
     if target.external and _recreates_layers(conn):
-        return notes  # its layers begin anew, and the definition stays
+        return notes  # the layers are recreated, and the definition is kept
     for drive, path in revert_devices.lost_media(conn, _by_name(domain)[target.name]).items():
         notes.append(f"{drive} is empty then: its medium {path} is not there any more")
     snapshot_targets = {disk.target for disk in target.disks}
@@ -563,8 +574,8 @@ def _drop(
     to_delete: Collection[SnapshotNode],
     unused: Collection[str],
 ) -> None:
-    """Deletes snapshots on which the guest does not stand after it was reverted: nothing is merged
-    into the files that it has now."""
+    """Delete snapshots that the reverted guest is not based on; nothing is merged into its files.
+    """
     vir_snapshots = _by_name(domain)
     current_sources = {disk.location for disk in reader.guest(conn, domain).disks}
     for snapshot in to_delete:
@@ -583,9 +594,10 @@ def _revert_layers(
     newer: list[str],
     unused: Collection[str],
 ) -> list[str]:
-    """Goes back to an external snapshot; the names that are still to be deleted. target_and_all:
-    it, and all
-    of libvirt's by name."""
+    """Revert to an external snapshot; the names that remain to be deleted.
+
+    target_and_all: the snapshot, and all of libvirt's by name.
+    """
     target, vir_snapshots = target_and_all
     checkpoints.refuse_foreign(domain)
     if not _recreates_layers(conn):
@@ -609,7 +621,7 @@ def _revert_layers(
 
 
 def describe(snapshot: SnapshotNode) -> SnapshotDetails:
-    """One snapshot as plain data: see ``virt.list_snapshots``."""
+    """Return one snapshot as plain data; see ``virt.list_snapshots``."""
     return {
         "name": snapshot.name,
         "created": datetime.datetime.fromtimestamp(snapshot.created).isoformat(" "),

@@ -1,1 +1,1 @@
-"""Pools, volumes and files of one host, and who needs them."""
+"""Storage pools, volumes and files of one host, and their users."""

@@ -1,7 +1,8 @@
-"""Whether storage answers that libvirt is about to look at. libvirtd itself would wait for ever, in
-a lock on the pool or the guest, and with it everybody who asks it for the same.
+"""Check that storage responds before libvirt accesses it.
 
-Each function raises bounded.Silent where it does not; what else is wrong libvirt says by itself.
+libvirtd would wait forever, holding a lock on the pool or the domain, and block every other request
+for it. Each function raises bounded_io.StorageTimeout if the storage does not respond, and leaves
+all other errors to libvirt.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ def _probe(question: Callable[..., object], *arguments: object) -> None:
 
 
 def path(path: str) -> None:
-    """A file or a block device."""
+    """Probe a file or a block device."""
     if path.startswith("/"):
         _probe(bounded_io.head, path, _SECTOR)
 
 
 def pool(pool: libvirt.virStoragePool) -> None:
-    """The folder of a virStoragePool of this host, and the devices that it is made of."""
+    """Probe the target folder and the source devices of a virStoragePool on this host."""
     if not connection.is_local(pool.connect()):
         return
     tree = ElementTree.fromstring(pool.XMLDesc(0))
@@ -47,13 +48,13 @@ def pool(pool: libvirt.virStoragePool) -> None:
 
 
 def volume(volume: libvirt.virStorageVol) -> None:
-    """The file or the block device of a virStorageVol of this host."""
+    """Probe the file or block device of a virStorageVol on this host."""
     if connection.is_local(volume.connect()):
         path(volume.path())
 
 
 def disks(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> bool:
-    """Whether all answers that the disks in a domain's parsed definitions are on."""
+    """Return whether all disk sources in the parsed domain definitions respond."""
     try:
         for source in (node for tree in trees for node in tree.iterfind("devices/disk/source")):
             if source.get("volume"):

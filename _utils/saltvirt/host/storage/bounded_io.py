@@ -1,9 +1,9 @@
-"""Questions about files that may never be answered: every one of them has an end.
+"""File system queries with a timeout.
 
-Who asks a dead server, or a file system or a block device whose disk is gone, waits in the kernel,
-where nothing ends him. So they are asked by a process beside us, which is left behind when it does
-not answer. What is in memory or on the file system that the system itself runs from we ask
-ourselves: without that one nothing runs here.
+A process that queries an unreachable server, or a file system or block device whose disk is gone,
+blocks in the kernel and cannot be interrupted. A worker process therefore runs such queries and is
+abandoned if it does not respond. Queries about memory file systems and the root file system run in
+this process: without the root file system nothing works.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Any, NamedTuple, NoReturn
 
 from saltvirt.host.storage import file_probe, mounts
 
-# how long a server may take for one answer, and for the list of a large folder
+# timeouts of one query, and of the list of a large folder
 ANSWER_TIMEOUT_S, LIST_TIMEOUT_S = 5, 30
-# one that was silent is not asked again for so long
+# a mount point that timed out is not queried again for this time
 SILENT_S = 60
-# how long what is mounted is remembered
+# how long the list of mounts is cached
 _TABLE_MAX_AGE_S = 1
 _MAX_LINKS = 40
 _ABSENT_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
-# file systems of the kernel itself, and those in memory
+# virtual file systems of the kernel, and those in memory
 _KERNELS = {
     *("proc", "sysfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf"),
     *("pstore", "mqueue", "hugetlbfs", "configfs", "fusectl", "binfmt_misc", "efivarfs"),
@@ -44,15 +44,15 @@ _DEVICES = "/sys/dev/block"
 
 _locks = [threading.RLock()]
 _worker: list[_Worker] = []
-# until when a place is not asked again
+# {mount point that timed out: when it may be queried again}
 _silent: dict[str, float] = {}
 _recorders: list[set[str]] = []
-# when what is mounted was read, and where it may not answer
+# (when the mounts were read, mount points that may not respond)
 _table: list[tuple[float, tuple[str, ...]]] = []
 
 
 class _Worker(NamedTuple):
-    """The process beside us, and whose it is."""
+    """The worker process, and the PID of the process that started it."""
 
     pid: int
     process: subprocess.Popen[bytes]
@@ -61,7 +61,7 @@ class _Worker(NamedTuple):
 
 @dataclass(frozen=True)
 class FileStat:
-    """What os.stat says."""
+    """The fields of os.stat."""
 
     st_mode: int
     st_ino: int
@@ -77,7 +77,7 @@ class FileStat:
 
 
 def _reset_locks() -> None:
-    """Whoever held the lock is not in this process: without this it would wait for ever."""
+    """Replace the lock in a forked child: the thread that held it does not exist there."""
     _locks[:] = [threading.RLock()]
 
 
@@ -85,7 +85,10 @@ os.register_at_fork(after_in_child=_reset_locks)
 
 
 class StorageTimeout(OSError):
-    """A file system does not answer. place: where it is mounted."""
+    """A file system does not respond.
+
+    mount_point: where the file system is mounted.
+    """
 
     strerror: str
 
@@ -96,7 +99,7 @@ class StorageTimeout(OSError):
 
 @contextlib.contextmanager
 def record_timeouts() -> Iterator[set[str]]:
-    """A set that learns which file systems do not answer in the block."""
+    """Yield a set that collects the mount points that time out within the block."""
     unresponsive: set[str] = set()
     _recorders.append(unresponsive)
     try:
@@ -106,7 +109,7 @@ def record_timeouts() -> Iterator[set[str]]:
 
 
 def _far_mounts() -> tuple[str, ...]:
-    """Where something is mounted that may not answer."""
+    """Return the mount points whose file systems may not respond, longest path first."""
     now = time.monotonic()
     if not _table or now - _table[0][0] > _TABLE_MAX_AGE_S:
         mount_list = mounts.read()
@@ -121,7 +124,7 @@ def _far_mounts() -> tuple[str, ...]:
 
 
 def _far_mount_of(path: str, far: Sequence[str]) -> str | None:
-    """The far one that shows a path without links; None when none does."""
+    """Return the mount point that contains a path without symbolic links, or None."""
     return next(
         (
             mount_point
@@ -139,7 +142,7 @@ def _raise_timeout(mount_point: str) -> NoReturn:
 
 
 def _run_query(mount_point: str | None, query_name: str, *arguments: Any) -> Any:
-    """The answer to a question about a path, by the other process where it lies on ``place``."""
+    """Run a query, in the worker process if the path is below ``mount_point``."""
     if mount_point is None:
         return file_probe.QUERIES[query_name](*arguments)
     with _locks[0]:
@@ -160,8 +163,7 @@ def _run_query(mount_point: str | None, query_name: str, *arguments: Any) -> Any
 
 
 def _exchange(query: list[Any], timeout_s: float) -> tuple[Any, list[int]] | None:
-    """(what the process beside us answers, descriptors); None when it does not, and is left behind
-    then."""
+    """Return (response, descriptors) from the worker, or None after abandoning it on a timeout."""
     try:
         channel = _worker_channel()
         channel.sendall(json.dumps(query).encode() + b"\n")
@@ -170,13 +172,14 @@ def _exchange(query: list[Any], timeout_s: float) -> tuple[Any, list[int]] | Non
     except (OSError, ValueError):
         _abandon_worker()
         return None
-    except BaseException:  # what it still answers would be taken for that to the next question
+    except BaseException:  # a late response would be taken for that of the next query
         _abandon_worker()
         raise
 
 
 def _abandon_worker() -> None:
-    """Leaves the process beside us behind: it ends when the kernel lets it, nobody waits for it."""
+    """Kill the worker and forget it. It exits when the kernel lets it; this process does not wait.
+    """
     if _worker and _worker[0].pid == os.getpid():
         _worker[0].process.kill()
         _worker[0].channel.close()
@@ -192,14 +195,15 @@ def _receive(channel: socket.socket, deadline: float) -> tuple[bytes, list[int]]
         chunk, new_fds, _, _ = socket.recv_fds(channel, 1 << 20, 1)
         if not chunk:
             raise TimeoutError
-        for fd in new_fds:  # recv_fds takes no notice of flags
+        for fd in new_fds:  # recv_fds ignores its flags
             os.set_inheritable(fd, False)
         text, fds = text + chunk, fds + new_fds
     return text, fds
 
 
 def _worker_channel() -> socket.socket:
-    """The way to the process beside us; each of ours has its own."""
+    """Return the channel to the worker, starting one if necessary. Each process has its own worker.
+    """
     if not _worker or _worker[0].pid != os.getpid() or _worker[0].process.poll() is not None:
         parent_end, worker_end = socket.socketpair()
         argv = [sys.executable or "python3", "-I", "-S", file_probe.__file__]
@@ -213,8 +217,10 @@ def _worker_channel() -> socket.socket:
 
 
 def _resolve(path: str, far: Sequence[str]) -> str:
-    """The path without links, by questions that have an end. Raises Silent, and OSError where
-    links go round."""
+    """Resolve symbolic links in a path with queries that time out.
+
+    Raises StorageTimeout, and OSError for a symbolic link loop.
+    """
     resolved, pending, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
     while pending:
         name = pending.pop()
@@ -246,8 +252,10 @@ def _resolve(path: str, far: Sequence[str]) -> str:
 
 
 def _disks(path: str) -> str | None:
-    """The disks below a block device, as one name; None of what is none. Only the kernel is asked:
-    what lies on one dead disk is asked for once."""
+    """Return the physical disks below a block device as one name, or None for other files.
+
+    Only sysfs is read, so one dead disk causes one timeout.
+    """
     try:
         status = os.stat(path)
     except OSError:
@@ -289,22 +297,24 @@ def _query(
 
 
 def real(path: str) -> str:
-    """The path without links; as it is where it cannot be followed."""
+    """Return the path without symbolic links, or the path itself if it cannot be resolved."""
     try:
         far = _far_mounts()
         return _resolve(path, far) if far else os.path.realpath(path)
-    except (OSError, ValueError):  # such as a NUL in it
+    except (OSError, ValueError):  # such as an embedded null byte
         return path
 
 
 def stat(path: str | os.PathLike[str]) -> FileStat:
-    """What os.stat says of a path. Raises OSError; Silent, when it does not answer."""
+    """Return the status of a path. Raises OSError; StorageTimeout if it does not respond."""
     return FileStat(**_query("file_stat", path, True))
 
 
 def lexists(path: str) -> bool:
-    """Whether something is at the path, also a link that leads nowhere; False only where that is
-    sure. Raises Silent."""
+    """Return False only if the path certainly does not exist. A dangling link exists.
+
+    Raises StorageTimeout.
+    """
     try:
         _query("file_stat", path, follow=False)
     except StorageTimeout:
@@ -315,17 +325,18 @@ def lexists(path: str) -> bool:
 
 
 def _is_absent(exc: OSError | ValueError) -> bool:
-    """Whether an error says that nothing can be at a path: not that it could not be looked at."""
+    """Return whether an error proves that the path does not exist."""
     return isinstance(exc, ValueError) or exc.errno in _ABSENT_ERRNOS
 
 
 def files(folder: str) -> list[str]:
-    """The paths of the files in a folder, and of links to files. Raises OSError."""
+    """Return the paths of the files in a folder, including links to files. Raises OSError."""
     return [path for path, kind in _entries(folder) if kind == file_probe.FILE]
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """The same with all folders in it; none of what is no folder. Raises OSError."""
+    """Yield the paths of all files below a folder; nothing if it is not a folder. Raises OSError.
+    """
     try:
         entries = _entries(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -338,7 +349,7 @@ def files_below(folder: str) -> Iterator[str]:
 
 
 def _entries(folder: str) -> list[tuple[str, str]]:
-    """(path, kind) of what is in a folder; a link to a file is a file."""
+    """Return (path, kind) of each folder entry. A link to a file counts as a file."""
     rows = [(os.path.join(folder, name), kind) for name, kind in _query("names", folder)]
     return [
         (path, file_probe.FILE if kind == file_probe.LINK and is_file(path) else kind)
@@ -347,7 +358,10 @@ def _entries(folder: str) -> list[tuple[str, str]]:
 
 
 def is_file(path: str) -> bool:
-    """Whether it is a file, or a link to one; False only where that is sure. Raises Silent."""
+    """Return False only if the path is certainly neither a file nor a link to one.
+
+    Raises StorageTimeout.
+    """
     try:
         return S_ISREG(stat(path).st_mode)
     except StorageTimeout:
@@ -357,46 +371,51 @@ def is_file(path: str) -> bool:
 
 
 def names(folder: str, max_entries: int | None = None) -> list[str]:
-    """The names of what is in a folder. Raises OSError, E2BIG for more of them than ``most``."""
+    """Return the names in a folder. Raises OSError, with E2BIG for more than ``max_entries``."""
     return [
         name for name, _ in _query("names", folder, *([] if max_entries is None else [max_entries]))
     ]
 
 
 def room(path: str) -> tuple[int, int, int]:
-    """(the size of a unit in bytes, units in all, free units) of the file system that a path is
-    on. Raises OSError."""
+    """Return (block size in bytes, total blocks, free blocks) of a path's file system. Raises
+    OSError."""
     unit, total, free = _query("room", path)
     return unit, total, free
 
 
 def head(path: str, size: int) -> bytes | None:
-    """The first bytes of a file or block device; None of anything else. Raises OSError."""
+    """Return the first bytes of a file or block device, or None for other types. Raises OSError."""
     text = _query("head", path, size)
     return None if text is None else base64.b64decode(text)
 
 
 def locked(path: str) -> bool:
-    """Whether a QEMU holds its locks on a file. Raises Silent."""
+    """Return whether a QEMU process holds locks on a file. Raises StorageTimeout."""
     return bool(_query("locked", path))
 
 
 def open_read(path: str) -> int | None:
-    """A descriptor for reading; None of what is neither a file nor a block device. Raises
-    OSError."""
+    """Open a file or block device for reading; None for other types. Raises OSError."""
     _, fd = _query("open_read", path)
     return None if fd is None else int(fd)
 
 
 def lock_against_open(path: str) -> tuple[bool, int | None]:
-    """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it, None of what
-    is no file). Raises OSError."""
+    """Lock a file so that no other QEMU process can open it.
+
+    Returns (whether a QEMU process already has it open, descriptor that holds the lock or None if
+    it is not a file). Raises OSError.
+    """
     already_open, fd = _query("lock_against_open", path)
     return already_open, fd
 
 
 def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
-    """((whether a QEMU may write there, the error where that cannot be told), a descriptor with
-    which no other QEMU does, None of what holds no data). Raises OSError."""
+    """Lock a file or device so that no other QEMU process can write to it.
+
+    Returns ((whether a QEMU process may be writing, error if that is unknown), descriptor that
+    holds the lock or None for other types). Raises OSError.
+    """
     (is_writable, reason), fd = _query("lock_against_write", path)
     return (is_writable, reason), fd

@@ -1,4 +1,4 @@
-"""The storage of this host: file systems and pools, and what thin disks may still grow on them."""
+"""Storage capacity of this host: file systems, pools, and the growth of thin disks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from saltvirt.placement import facts
 if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
-# the path of a disk, or its pool and volume
+# the path of a disk, or its (pool, volume)
 DiskLocation = str | tuple[str, str]
 _DISKS = ("disk", "lun")
 _DISK = "devices/disk"
 
 
 class ActivePool(TypedDict):
-    """path: of its folder; None where it is none of this host's. sizes: total and free bytes."""
+    """An active pool.
+
+    path: target folder, or None without a local one. sizes: total and free bytes.
+    """
 
     path: str | None
     sizes: dict[str, int]
@@ -31,7 +34,7 @@ class ActivePool(TypedDict):
 
 
 class Stores:
-    """What this host's disks are on, while one inventory is taken."""
+    """File systems and pools below this host's disks, collected for one inventory."""
 
     def __init__(self, conn: libvirt.virConnect) -> None:
         self.conn = conn
@@ -41,20 +44,20 @@ class Stores:
         self.used = {"/"}
 
     def folder(self, path: str) -> str:
-        """The id of the file system that a path is, or will be, on."""
+        """Return the id of the file system that contains, or will contain, a path."""
         filesystem = filesystems.filesystem_of(self.mounts, path)
         self.used.add(filesystem.id)
         return filesystem.id
 
     def pool(self, name: str) -> str | None:
-        """The id of what an active pool is on, or None."""
+        """Return the id of the storage below an active pool, or None."""
         active_pool = self.pools.get(name)
         if active_pool is None:
             return None
         return self.folder(active_pool["path"]) if active_pool["path"] else f"pool {name}"
 
     def shared(self, store: str | None) -> str | None:
-        """The name of a store for all hosts that reach it, or None."""
+        """Return the name that all hosts use for a shared store, or None."""
         if store in self.mounts:
             return self.mounts[store].shared
         return next(
@@ -62,8 +65,10 @@ class Stores:
         )
 
     def grow(self, store: str | None, key: DiskLocation, size: int) -> None:
-        """Counts what a disk may still grow. key: what tells it from others; one that several
-        guests have is counted once."""
+        """Add the possible growth of a disk.
+
+        key: identifies the disk, so that a disk of several guests is counted once.
+        """
         if store and size > 0:
             growth = self.growing.setdefault(store, {})
             growth[key] = max(growth.get(key, 0), size)
@@ -72,7 +77,7 @@ class Stores:
         return sum(self.growing.get(store, {}).values()) if store else 0
 
     def read(self) -> dict[str, Any]:
-        """``stores``, ``mounts`` and ``pools`` of a facts.Inventory."""
+        """Return ``stores``, ``mounts`` and ``pools`` of a facts.Inventory."""
         store_ids = {name: self.pool(name) for name in self.pools}
         shown = {m.id for m in self.mounts.values() if m.local or m.shared or m.id in self.used}
         sizes = {m.id: filesystems.sizes(m) for m in self.mounts.values() if m.mount_point in shown}
@@ -101,9 +106,9 @@ class Stores:
         active: bool,
         record: GuestRecord,
     ) -> tuple[facts.DiskFootprint, ...]:
-        """The disks that a guest writes to, as a tuple of facts.Disk; counts their growth.
+        """Return the writable disks of a guest as facts.Disk, and add their growth.
 
-        trees: its definitions; stats: libvirt's of it; record: our own in it.
+        trees: definitions of the guest. stats: its libvirt statistics. record: its metadata record.
         """
         sizes = describe.block_stats(stats)
         created_bytes = {
@@ -143,14 +148,14 @@ class Stores:
             self.grow(store, location, size - used_bytes)
             return facts.DiskFootprint(size, pool=location[0], shared=self.shared(store))
         if location.startswith("/dev/"):
-            return None  # a device that is there as it is
+            return None  # an existing device does not grow
         self.grow(store, bounded_io.real(location), size - used_bytes)
         return facts.DiskFootprint(size, path=location, shared=self.shared(store))
 
     def _sizes(
         self, location: DiskLocation, stats: dict[str, Any], active: bool
     ) -> tuple[int, int]:
-        """(how large a disk may become, what it takes now) in bytes."""
+        """Return (maximum bytes, allocated bytes) of a disk."""
         if "capacity" in stats:
             return stats["capacity"], stats.get("physical" if active else "allocation", 0)
         try:
@@ -167,12 +172,13 @@ class Stores:
 
 
 def _recorded_location(own_disk: OwnDisk) -> DiskLocation:
-    """The same of a disk in our record."""
+    """Return the location of a disk in the metadata record."""
     return own_disk.path or (own_disk.pool or "", own_disk.volume or "")
 
 
 def _location_of(node: ElementTree.Element) -> DiskLocation | None:
-    """The path of a disk element, or its (pool, volume); None for what a guest does not fill."""
+    """Return the path or (pool, volume) of a disk element; None if the guest does not write to it.
+    """
     source = node.find("source")
     if source is None or node.get("device", "disk") not in _DISKS:
         return None
@@ -184,14 +190,14 @@ def _location_of(node: ElementTree.Element) -> DiskLocation | None:
 
 
 def _pools(conn: libvirt.virConnect) -> Iterator[tuple[str, ActivePool]]:
-    """(name, ``path`` of a folder or None, ``sizes``, ``shared``) of each active pool."""
+    """Yield (name, ActivePool) of each active pool."""
     for pool in conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE):
         try:
             _, total, _, free = pool.info()
             tree = ElementTree.fromstring(pool.XMLDesc())
             name = pool.name()
         except libvirt.libvirtError:
-            continue  # stopped since it was listed
+            continue  # stopped since the listing
         path = tree.findtext("target/path")
         is_folder = path and not path.startswith("/dev") and _is_folder(path)
         yield (
@@ -205,7 +211,7 @@ def _pools(conn: libvirt.virConnect) -> Iterator[tuple[str, ActivePool]]:
 
 
 def _is_folder(path: str) -> bool:
-    """Also of one that does not answer."""
+    """Return whether a path is a folder. One that does not respond counts as a folder."""
     try:
         return S_ISDIR(bounded_io.stat(path).st_mode)
     except bounded_io.StorageTimeout:
@@ -215,7 +221,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _shared_name(tree: ElementTree.Element) -> str | None:
-    """What all hosts call a pool of a server: its kind, the server, and what it is there."""
+    """Return the name that all hosts use for a networked pool: its type, servers and source."""
     kind = tree.get("type")
     if kind not in ("rbd", "iscsi", "iscsi-direct", "gluster", "sheepdog"):
         return None

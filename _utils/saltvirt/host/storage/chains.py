@@ -1,4 +1,5 @@
-"""What a disk is based on, down to the last file: to find what is needed, never to open it."""
+"""Backing chains of disks, followed to find all users of a file; no image is opened for its data.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +15,25 @@ from saltvirt import errors
 from saltvirt.host.storage import bounded_io, identity
 from saltvirt.images import header
 
-# formats whose images have no backing file
+# formats without backing files
 STANDALONE_FORMATS = {
     *("raw", "iso", "dir", "fat", "luks", "vdi", "vpc", "vhdx", "bochs", "cloop", "dmg"),
     *("parallels", "ploop"),
 }
 _MAX_DEPTH = 32
-# of a path where nothing lies, for QEMU neither: below a file, too long, a ring of links
+# errors of a path that cannot exist: below a file, too long, a symbolic link loop
 _ABSENT_ERRNOS = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
-# a path, and the format that is declared of it
+# (path, declared format)
 ImageRef = tuple[str, str | None]
 
 
 @dataclass
 class ChainScan:
-    """paths: the disk's own and those of all that it is based on, by every name that was met.
+    """The result of following a backing chain.
 
-    missing: a path of it that is not there. unreadable: what the system said when a file was
-    opened. broken: why else it could not be read to its end.
+    paths: the disk and all its backing files, under every name encountered. missing_path: a path
+    that does not exist. unreadable: the system error when a file was opened. broken: another reason
+    why the chain could not be followed to its end.
     """
 
     paths: list[str] = field(default_factory=list)
@@ -41,10 +43,10 @@ class ChainScan:
 
 
 def read(path: str, format: str | None = None) -> ChainScan:
-    """The Chain of a file or block device.
+    """Follow the backing chain of a file or block device.
 
-    format: what is declared of it; of a raw disk nothing more is read, as a guest can write
-    there what it likes. Without one the content is asked, and what cannot be told is no image.
+    format: the declared format. A raw disk is not read any further, because a guest can write any
+    header to it. Without a format the content decides; an unrecognized file is not an image.
     """
     scan, todo = ChainScan(), list[ImageRef]([(path, format)])
     while todo:
@@ -61,13 +63,13 @@ def read(path: str, format: str | None = None) -> ChainScan:
 
 
 def direct_references(path: str, format: str | None) -> list[ImageRef]:
-    """What a file or block device itself names or is made of, without what that is based on."""
+    """Return what a file or block device itself refers to or consists of."""
     parts: list[ImageRef] = [(part, "raw") for part in identity.underlying_paths(path)]
     return parts + _references(ChainScan(), path, format)
 
 
 def _references(scan: ChainScan, path: str, format: str | None) -> list[ImageRef]:
-    """(path, format) of what one image names."""
+    """Return (path, format) of each file that one image refers to."""
     if format in STANDALONE_FORMATS:
         return []
     try:
@@ -91,7 +93,7 @@ def _references(scan: ChainScan, path: str, format: str | None) -> list[ImageRef
 
 
 def _is_storage(path: str) -> bool:
-    """A device for something else and the like hold no image."""
+    """Return whether the path is a file or block device; other types hold no image."""
     try:
         mode = bounded_io.stat(path).st_mode
     except OSError:
@@ -100,13 +102,16 @@ def _is_storage(path: str) -> bool:
 
 
 def _candidates(scan: ChainScan, path: str, name: str, format: str | None) -> list[ImageRef]:
-    """Where a name in an image's header can lead: beside the name or beside the file of it."""
+    """Return the possible paths for a file name in an image header.
+
+    A relative name may refer to the folder of the given path or of its link target.
+    """
     if name.startswith("json:"):
         return _from_json(scan, path, name, format)
     local = name.removeprefix("file:")
     if local.startswith("//"):
         local = "/" + local.lstrip("/")
-    if ":" in local.partition("/")[0]:  # QEMU's sign of a protocol
+    if ":" in local.partition("/")[0]:  # QEMU's syntax of a protocol
         if format not in STANDALONE_FORMATS:
             scan.broken = (
                 scan.broken or f"{path} has the backing file {name}, which cannot be read here"
@@ -126,10 +131,10 @@ def _may_exist(path: str) -> bool:
 
 
 def _from_json(scan: ChainScan, path: str, name: str, format: str | None) -> list[ImageRef]:
-    """QEMU's other way to name a file."""
+    """Parse QEMU's ``json:`` form of a file name."""
     try:
         files = list(_filenames(json.loads(name.removeprefix("json:"))))
-    except (ValueError, RecursionError):  # no JSON, or deeper than anything that QEMU reads
+    except (ValueError, RecursionError):  # invalid JSON, or nested deeper than QEMU accepts
         files = []
     if not files:
         scan.broken = (

@@ -1,4 +1,4 @@
-"""The one way in which files go: while no QEMU can open them, it is asked who uses them."""
+"""Safe deletion of files: users are checked while no QEMU process can open the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Plan(Protocol):
-    """What would go. delete: paths, in the order in which they go; keep: path to why it stays."""
+    """A deletion plan.
+
+    delete: paths in the order of deletion. keep: path to the reason for keeping it.
+    """
 
     delete: list[str]
     keep: dict[str, str]
@@ -28,8 +31,11 @@ AnyPlan = TypeVar("AnyPlan", bound=Plan)
 def deletion_plan(
     conn: libvirt.virConnect, make_plan: Callable[[], AnyPlan]
 ) -> Iterator[tuple[AnyPlan, list[str]]]:
-    """What ``look`` plans, and what of it goes: for the block no QEMU begins to use that, and
-    ``look`` was asked again meanwhile. Why the rest stays is in the plan's ``keep``."""
+    """Yield the plan and the paths that can be deleted.
+
+    No QEMU process can start to use these paths within the block. ``make_plan`` is called again
+    after they are locked; paths that are in use by then move to the plan's ``keep``.
+    """
     plan = make_plan()
     with usage.prevent_open(conn, plan.delete) as open_reasons:
         current_plan = make_plan()
@@ -49,17 +55,15 @@ def ensure_unused(
     to_delete: Collection[str] = (),
     is_own: bool = False,
 ) -> Iterator[None]:
-    """For the block nobody uses what lies at a path, and no QEMU begins to: there it is deleted, or
-    something else gets its name.
+    """Ensure that a path is unused within the block, to delete or replace it.
 
-    path: also of what is not there (any more). exclude_uuid: UUID of a domain whose definition does
-    not
-    count. to_delete: real paths of images that are deleted with it. is_own: this operation has just
-    made
-    it, or it is made anew whenever it is needed: nobody can have put an image on it that only an
-    unreadable place holds, and a host with such a place would keep each failed disk.
-    Raises OperationFailed where somebody uses it, or nobody can tell; of what is ours, only where
-    somebody uses it.
+    path: need not exist. exclude_uuid: UUID of a domain to ignore. to_delete: real paths of images
+    that are deleted as well. is_own: this operation created the file, or it is recreated on demand.
+    An unreadable location then does not prevent the deletion, as no image on it can be based on the
+    file; otherwise a host with such a location would keep each failed disk.
+
+    Raises OperationFailed if the path is in use, or, unless ``is_own``, if that cannot be ruled
+    out.
     """
     with usage.prevent_open(conn, [path]) as open_reasons:
         used, keys = usage.read(conn, exclude_uuid, sibling_paths=[path]), usage.keys_of(conn, path)

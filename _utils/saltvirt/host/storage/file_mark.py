@@ -1,5 +1,8 @@
-"""A mark in a file that an operation makes, put there before the file has its name: a file that
-somebody else puts at that place does not have it."""
+"""Marks that prove which operation created a file.
+
+An operation marks a file before the file gets its final name. A file that someone else puts in that
+place lacks the mark.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ _NAME = "user.saltvirt.making"
 
 
 def new() -> str:
-    """A mark that no other operation has."""
+    """Return a unique mark."""
     return secrets.token_hex(16)
 
 
 def put(path: str, mark: str) -> None:
-    """Marks a file. A file system without marks proves nothing."""
+    """Mark a file. A file system without extended attributes stores no mark."""
     with contextlib.suppress(OSError):
         os.setxattr(path, _NAME, mark.encode())
 
 
 def matches(path: str, mark: str) -> bool | None:
-    """Whether a file has this mark; None where its file system has no marks."""
+    """Return whether a file has this mark; None if its file system does not support marks."""
     try:
         return os.getxattr(path, _NAME, follow_symlinks=False) == mark.encode()
     except OSError as exc:
@@ -41,15 +44,15 @@ def matches(path: str, mark: str) -> bool | None:
 
 @dataclass
 class Marks:
-    """What marks the disks of one guest as they are made."""
+    """The mark of the disks that are being created for one guest."""
 
     value: str = field(default_factory=new)
 
     def mark(self, path: str) -> None:
-        """Makes a file known as the one that was made, before it has its name."""
+        """Mark a new file before it gets its final name."""
         put(path, self.value)
 
     def volume(self, _build: DiskBuild, volume_object: libvirt.virStorageVol) -> None:
-        """The same of the virStorageVol that was made for a Work."""
+        """Mark the file of a new virStorageVol."""
         if files.is_regular(volume_object.path()):
             self.mark(volume_object.path())

@@ -1,7 +1,7 @@
-"""What is asked of a file. Run as a program, it answers such questions of the process that began
-it: see saltvirt.host.storage.bounded_io.
+"""Queries about files.
 
-It imports nothing of this library, so that it is up at once.
+As a program, this module answers such queries for its parent process; see bounded_io. It imports no
+other module of this library, to start fast.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import struct
 from collections.abc import Callable, Collection
 from typing import Any
 
-# QEMU, block/file-posix.c: a byte for each permission that is used, and that is not shared
+# from QEMU's block/file-posix.c: one byte per permission in use, and per permission not shared
 USED, UNSHARED = 100, 200
 PERMISSIONS = range(5)
 READ, WRITE, RESIZE = 0, 1, 3
-# of who reads and shares it with no writer; and of a writer, one of them at the least
+# bytes locked by a reader that tolerates no writer; a writer locks at least one of _WRITERS
 _READERS = (USED + READ, UNSHARED + WRITE, UNSHARED + RESIZE)
 _WRITERS = (USED + WRITE, USED + RESIZE, UNSHARED + READ)
 _WITHOUT_LOCKS = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -34,24 +34,28 @@ _FIELDS = (
 
 
 def file_stat(path: str, follow: bool = False) -> dict[str, int]:
-    """What os.stat says, as a dict."""
+    """Return the status of a path as a dict."""
     status = os.stat(path, follow_symlinks=follow)
     return {field: getattr(status, field) for field in _FIELDS}
 
 
 def walk(folder: str, names: list[str]) -> list[Any]:
-    """The way down from a folder until a link: how many names come before it, and where it leads;
-    None where none is one."""
+    """Walk down from a folder to the first symbolic link.
+
+    Returns [number of names before the link, its target], with None as target if there is no link.
+    """
     for number, name in enumerate(names):
         folder = os.path.join(folder, name)
-        with contextlib.suppress(OSError):  # no link, or nothing
+        with contextlib.suppress(OSError):  # not a link, or missing
             return [number, os.readlink(folder)]
     return [len(names), None]
 
 
 def names(folder: str, max_entries: int | None = None) -> list[list[str]]:
-    """(name, its kind) of all that is in it: FILE, FOLDER, LINK or OTHER. Raises OSError, E2BIG
-    where that is more than ``most``."""
+    """Return [name, kind] of each folder entry: FILE, FOLDER, LINK or OTHER_KIND.
+
+    Raises OSError, with E2BIG for more than ``max_entries``.
+    """
     entry_list: list[list[str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -70,9 +74,10 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def open_checked(path: str, kinds: Collection[int] = (stat.S_IFREG, stat.S_IFBLK)) -> int | None:
-    """A descriptor for reading, or None of what is neither a file nor a block device.
+    """Open a file or block device for reading; None for other types.
 
-    It is looked at through a descriptor that opens nothing; what was seen is then opened.
+    The type is checked with an O_PATH descriptor, which has no side effects, before the file is
+    opened.
     """
     path_fd = os.open(path, os.O_PATH)
     try:
@@ -84,19 +89,19 @@ def open_checked(path: str, kinds: Collection[int] = (stat.S_IFREG, stat.S_IFBLK
 
 
 def head(path: str, size: int) -> str | None:
-    """The first bytes of a file or block device, in base 64; None of anything else."""
+    """Return the first bytes of a file or block device in base64; None for other types."""
     fd = open_checked(path)
     if fd is None:
         return None
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
-        # the kernel's own files have no size: who reads one may wait, or take what is others'
+        # virtual files of the kernel have no size; reading one may block or consume data
         empty = stat.S_ISREG(status.st_mode) and not status.st_size
         return base64.b64encode(b"" if empty else file.read(size)).decode()
 
 
 def flock(kind: int, byte: int) -> bytes:
-    """The kernel's struct flock for one byte."""
+    """Return the kernel's struct flock for one byte."""
     return struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0)
 
 
@@ -106,7 +111,7 @@ def is_locked(fd: int, byte: int) -> bool:
 
 
 def locked(path: str) -> bool:
-    """Whether a QEMU holds its locks on a file; False where it cannot be told."""
+    """Return whether a QEMU process holds locks on a file; False if that is unknown."""
     try:
         fd = open_checked(path, [stat.S_IFREG])
     except OSError:
@@ -126,13 +131,12 @@ def locked(path: str) -> bool:
 
 
 def open_read(path: str) -> tuple[None, int | None]:
-    """(None, what :func:`open_checked` gives)."""
+    """Return (None, descriptor from :func:`open_checked`)."""
     return None, open_checked(path)
 
 
 def lock_against_open(path: str) -> tuple[bool, int | None]:
-    """(whether a QEMU has a file open, a descriptor with which no other QEMU opens it; None of what
-    is no file)."""
+    """See bounded_io.lock_against_open."""
     fd = open_checked(path, [stat.S_IFREG])
     if fd is None:
         return False, None
@@ -145,8 +149,7 @@ def lock_against_open(path: str) -> tuple[bool, int | None]:
 
 
 def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
-    """((whether a QEMU may write to it, the error where that cannot be told), a descriptor with
-    which no other QEMU does; None of what holds no data)."""
+    """See bounded_io.lock_against_write."""
     fd = open_checked(path)
     if fd is None:
         return (False, None), None
@@ -161,7 +164,7 @@ def lock_against_write(path: str) -> tuple[tuple[bool, str | None], int | None]:
 
 
 def room(path: str) -> list[int]:
-    """(the size of a unit in bytes, units in all, free units) of a file system."""
+    """Return [block size in bytes, total blocks, free blocks] of a file system."""
     statistics = os.statvfs(path)
     return [statistics.f_frsize, statistics.f_blocks, statistics.f_bavail]
 
@@ -180,14 +183,14 @@ QUERIES: dict[str, Callable[..., Any]] = {
         lock_against_write,
     )
 }
-# those whose answer is one with a descriptor
+# queries that also return a descriptor
 WITH_DESCRIPTOR = ("open_read", "lock_against_open", "lock_against_write")
-# those that open what lies there
+# queries that open the file
 OPENING_QUERIES = ("head", "locked", *WITH_DESCRIPTOR)
 
 
 def _answer(line: bytes) -> tuple[dict[str, Any], int | None]:
-    """(the answer as a dict, a descriptor or None)."""
+    """Return (response, descriptor or None)."""
     query_name, *arguments = json.loads(line)
     try:
         outcome = QUERIES[query_name](*arguments)

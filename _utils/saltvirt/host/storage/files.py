@@ -1,4 +1,4 @@
-"""Which files and volumes domains use, down to the images they are based on."""
+"""Files and volumes that domains use, down to their base images."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from saltvirt.host.connection import libvirt, skip_undefined
 from saltvirt.host.storage import bounded_io
 from saltvirt.images import chain
 
-# where libvirt keeps the variables of a firmware for which a definition names no file
+# libvirt's folder for firmware variables whose file the definition does not name
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"
-# where it keeps the state of an emulated TPM, in a folder of the guest's UUID
+# libvirt's folder for the state of emulated TPMs, in subfolders named by the guest's UUID
 TPM_STATE = "/var/lib/libvirt/swtpm"
-# the kinds of disks that a guest keeps its data on
+# disk devices that a guest can write to
 _WRITABLE_DEVICES = ("disk", "lun")
 
 
 def real(path: str) -> str:
-    """The path without links, so that two names of a file are one. What is no path, as the name
-    of a volume on a server, stays as it is."""
+    """Return the path without symbolic links. Names that are not paths, as on a server, are
+    unchanged."""
     return bounded_io.real(path) if path.startswith("/") else path
 
 
 def chain_paths(path: str, format: str | None = None) -> list[str]:
-    """The file and all that it is based on, as real paths.
+    """Return the real paths of a file and all its backing files.
 
-    format: what is declared of it; see saltvirt.images.chain.
+    format: the declared format; see saltvirt.images.chain.
     """
     backing_chain = chain.read(path, format)
     return [link.path for link in backing_chain.links] + list(backing_chain.data_files)
 
 
 def format_of(node: ElementTree.Element) -> str | None:
-    """The format that an element with a source declares for it, or None."""
+    """Return the format that an element with a source declares, or None."""
     if node.tag == "nvram":
         return node.get("format", "raw")
     kind = node.find("driver" if node.tag == "disk" else "format")
@@ -45,22 +45,25 @@ def format_of(node: ElementTree.Element) -> str | None:
 
 
 def declared(disk: ElementTree.Element) -> str:
-    """The format that a definition declares for a disk; libvirt takes raw where it says none."""
+    """Return the format that a definition declares for a disk; raw, as in libvirt, if it has none.
+    """
     return format_of(disk) or "raw"
 
 
 def variables(nvram: ElementTree.Element) -> str | None:
-    """Where the firmware's variables are, in both of libvirt's ways to write it; "" for what is no
-    file of this host, None where libvirt has not chosen yet."""
+    """Return the path of the firmware variables, from either syntax of libvirt.
+
+    Returns "" if they are not a file on this host, and None if libvirt has not chosen a path yet.
+    """
     source = nvram.find("source")
     return nvram.text or None if source is None else source.get("file", "")
 
 
 def variables_of(root: ElementTree.Element) -> str | None:
-    """The file of a guest's firmware's variables, or None; "" where they are in no file. root: its
-    definition.
+    """Return the file of a guest's firmware variables; "" if they are in no file, None without any.
 
-    Where libvirt chooses the firmware, older ones name the file in a running guest's alone.
+    root: the definition. With automatic firmware selection, old libvirt versions name the file only
+    in the definition of a running guest.
     """
     system, nvram = root.find("os"), root.find("os/nvram")
     path_text = variables(nvram) if nvram is not None else None
@@ -74,13 +77,16 @@ def variables_of(root: ElementTree.Element) -> str | None:
 
 
 def own_variables(guest: str, suffix: str) -> str:
-    """Where libvirt keeps the variables of a guest whose definition names no file for them."""
+    """Return the path where libvirt stores the variables if the definition has none."""
     return os.path.join(_VARIABLES, f"{guest}_VARS.{suffix}")
 
 
 def are_own_variables(path: str, guest: str) -> bool:
-    """Whether a file of firmware variables belongs to this guest: libvirt has named it after the
-    guest, in its own folder. Any other file may be the template of all guests of the host."""
+    """Return whether a firmware variables file belongs to this guest.
+
+    libvirt names its own files after the guest, in its own folder. Any other file may be a template
+    for all guests.
+    """
     folder, name = os.path.split(real(path))
     return folder == real(_VARIABLES) and name.startswith(f"{guest}_VARS.")
 
@@ -88,8 +94,10 @@ def are_own_variables(path: str, guest: str) -> bool:
 def named_paths(
     conn: libvirt.virConnect, tree: ElementTree.Element
 ) -> Iterator[tuple[str, str | None]]:
-    """(path, declared format or None) of every local path that a domain's XML names as storage,
-    firmware files included. A disk in a pool is there by the path of its volume."""
+    """Yield (path, declared format or None) of each local path that a domain's XML uses as storage.
+
+    This includes firmware files, and the paths of pool volumes.
+    """
     for node in tree.iter():
         source = node.find("source")
         if source is not None:
@@ -101,9 +109,9 @@ def named_paths(
 
 
 def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
-    """The format that this host's domains declare for what lies at a path; None when none does.
+    """Return the format that the domains of this host declare for a path, or None.
 
-    Where one says raw its guest may have written anything there: then it is raw.
+    If one of them declares raw, the result is raw, because its guest may have written any header.
     """
     real_path, formats = real(path), set[str]()
     for dom in conn.listAllDomains():
@@ -123,7 +131,7 @@ def _volume_of(conn: libvirt.virConnect, source: ElementTree.Element) -> str | N
 
 
 def paths(tree: ElementTree.Element) -> set[str]:
-    """Every local path that a domain's XML names as storage, firmware files included."""
+    """Return each local path that a domain's XML uses as storage, including firmware files."""
     sources = {
         value
         for node in tree.iter("source")
@@ -134,7 +142,7 @@ def paths(tree: ElementTree.Element) -> set[str]:
 
 
 def trees(dom: libvirt.virDomain) -> list[ElementTree.Element]:
-    """The domain's XML as it runs and as it starts next, parsed."""
+    """Return the parsed XML of the running domain and of its next start."""
     parsed = []
     for flags in (0, libvirt.VIR_DOMAIN_XML_INACTIVE):
         with skip_undefined():
@@ -143,7 +151,7 @@ def trees(dom: libvirt.virDomain) -> list[ElementTree.Element]:
 
 
 def volume_path(conn: libvirt.virConnect, pool: str | None, volume: str | None) -> str | None:
-    """The path of a pool's volume, or None when it (or its pool) is not there."""
+    """Return the path of a pool's volume, or None if the pool or volume does not exist."""
     if not pool or not volume:
         return None
     try:
@@ -153,21 +161,20 @@ def volume_path(conn: libvirt.virConnect, pool: str | None, volume: str | None) 
 
 
 def require_pool(conn: libvirt.virConnect, name: str) -> None:
-    """Raises OperationFailed for a pool that is there but not started: what it holds is not
-    known then."""
+    """Raise OperationFailed if a pool exists but is inactive, since its content is then unknown."""
     with contextlib.suppress(libvirt.libvirtError):
         if not conn.storagePoolLookupByName(name).isActive():
             raise errors.OperationFailed(f"storage pool {name} is not started: start it first")
 
 
 def volume_paths(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
-    """The paths of the disks that a domain's XML gives as pool and volume."""
+    """Return the paths of the disks that a domain's XML specifies as pool and volume."""
     pairs = [(s.get("pool"), s.get("volume")) for s in tree.iter("source") if s.get("volume")]
     return {path for path in (volume_path(conn, *pair) for pair in pairs) if path}
 
 
 def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
-    """The real paths of the disks that a domain may write to."""
+    """Return the real paths of the disks that a domain may write to."""
     writable_paths = set()
     for node in tree.iterfind("devices/disk"):
         source = node.find("source")
@@ -183,7 +190,7 @@ def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
 
 
 def is_regular(path: str) -> bool:
-    """True for a plain file of this host."""
+    """Return whether the path is a regular file on this host."""
     try:
         return stat.S_ISREG(bounded_io.stat(path).st_mode)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Which file systems this host has, and which of them other hosts reach, too."""
+"""File systems of this host, and which of them other hosts can reach."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass
 from saltvirt.host.storage import bounded_io, mounts
 from saltvirt.placement import resources
 
-# those that other hosts reach, to what comes before their name: all that speak to one server
-# must have the same name for it
+# types that other hosts can reach, and the prefix of their names; types that use the same
+# server must have the same prefix
 _SHARED_TYPES = {
     "nfs": "nfs", "nfs4": "nfs", "cifs": "cifs", "smb3": "cifs", "ceph": "ceph",
     "fuse.ceph": "ceph", "fuse.glusterfs": "gluster", "lustre": "lustre", "beegfs": "beegfs",
     "virtiofs": "virtiofs",
 }  # fmt: skip
-# file systems that disks can be on without a device below /dev
+# types that can store disks without a device below /dev
 _DISKLESS_TYPES = {"zfs", "btrfs", "bcachefs", "tmpfs"}
-# devices that nothing can be written to
+# read-only types
 _READ_ONLY_TYPES = {"squashfs", "iso9660", "udf", "erofs"}
 
 
 @dataclass(frozen=True)
 class MountedFilesystem:
-    """point: where it is. id: the shortest of the points that show the same file system."""
+    """A mounted file system.
+
+    mount_point: where it is mounted. id: the shortest mount point of the same file system.
+    """
 
     mount_point: str
     id: str
@@ -32,20 +35,20 @@ class MountedFilesystem:
 
     @property
     def shared(self) -> str | None:
-        """The name of what other hosts reach as well, or None."""
+        """The name of the shared file system, or None for a local one."""
         kind = _SHARED_TYPES.get(self.type)
         return f"{kind} {self.source}" if kind else None
 
     @property
     def local(self) -> bool:
-        """Whether disks may be on it."""
+        """Whether disks may be stored on it."""
         none = self.type in _READ_ONLY_TYPES or mounts.is_fuse(self.type)
         real = self.type in _DISKLESS_TYPES or (self.source.startswith("/dev/") and not none)
         return real or self.mount_point == "/"
 
 
 def parse(rows: Iterable[str]) -> dict[str, MountedFilesystem]:
-    """{mount point: Mount} of the lines of a mountinfo file."""
+    """Return {mount point: MountedFilesystem} from the lines of a mountinfo file."""
     entries, points = list(mounts.parse(rows)), dict[str, str]()
     for entry in entries:
         old = points.get(entry.number, entry.mount_point)
@@ -59,19 +62,22 @@ def parse(rows: Iterable[str]) -> dict[str, MountedFilesystem]:
 
 
 def read() -> dict[str, MountedFilesystem]:
-    """The same of this host; its root alone where the kernel does not tell."""
+    """Return the file systems of this host; only the root if the kernel provides no table."""
     filesystems = parse(mounts.lines(mounts.TABLE))
     filesystems.setdefault("/", MountedFilesystem("/", "/", "", ""))
     return filesystems
 
 
 def filesystem_of(filesystems: dict[str, MountedFilesystem], path: str) -> MountedFilesystem:
-    """The Mount that a path of this host is, or will be, on. filesystems: of :func:`read`."""
+    """Return the file system that contains, or will contain, a path.
+
+    filesystems: the result of :func:`read`.
+    """
     return filesystems[resources.longest(filesystems, bounded_io.real(path)) or "/"]
 
 
 def sizes(mount: MountedFilesystem) -> dict[str, int]:
-    """``total_bytes`` and ``free_bytes``; nothing of a file system that does not tell."""
+    """Return ``total_bytes`` and ``free_bytes``; zero if the file system does not provide them."""
     try:
         unit, total, free = bounded_io.room(mount.id)
     except OSError:

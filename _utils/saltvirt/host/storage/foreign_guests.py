@@ -1,8 +1,9 @@
-"""Guests of this machine that the connection does not show: of libvirt's other drivers, and of
-users' own libvirts (``qemu:///session``), by the definitions that libvirt keeps in files.
+"""Guests of this machine that are not visible on the connection.
 
-What a user's definition says counts for what that user may open, and so does that it cannot be
-read: nobody keeps a file from being deleted that he could not use.
+These are guests of libvirt's other drivers and of users' session daemons (``qemu:///session``),
+read from libvirt's definition files. A user's definition counts only for files that the user may
+open, and so does a definition that cannot be read: a user must not prevent the deletion of files
+that the user could not open.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from xml.etree import ElementTree
 from saltvirt.host.domain.names_on_disk import DRIVERS
 from saltvirt.host.storage import bounded_io
 
-# of libvirt itself: what is defined, what runs, snapshots and checkpoints
+# libvirt's own folders: definitions, status files, snapshots and checkpoints
 SYSTEM = ("/etc/libvirt", "/run/libvirt")
 LIBRARY = "/var/lib/libvirt"
 _FOLDERS = ("qemu", "lxc", "libxl", "ch", "bhyve")
 PASSWD, HOMES, RUNTIME = "/etc/passwd", "/home", "/run/user"
 _SUBFOLDERS = ("snapshot", "checkpoint")
 _MAX_FILE_BYTES = 4 * 1024 * 1024
-# of one user, or of one driver: names in folders, and bytes of definitions
+# limits per user or driver: names in folders, and bytes of definitions
 _MAX_NAMES = 5000
 _MAX_BYTES = 32 * 1024 * 1024
-# of one user: the files that his guests name and all that those are based on
+# limit per user: files that the guests refer to, with their backing files
 MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
 class ForeignDefinition:
-    """tree: parsed. who: the guest, in words. uid: of the user whose libvirt has it; None for the
-    system's own."""
+    """A definition of a foreign guest.
+
+    tree: the parsed XML. guest_label: describes the guest. uid: the user who runs the session
+    daemon, or None for the system daemon.
+    """
 
     tree: ElementTree.Element
     guest_label: str
@@ -43,16 +47,19 @@ class ForeignDefinition:
 
 @dataclass(frozen=True)
 class UnreadableForeign:
-    """What could not be read. uid: as above."""
+    """A definition that could not be read.
+
+    uid: as in ForeignDefinition.
+    """
 
     text: str
     uid: int | None = None
 
 
 def read(uri: str) -> Iterator[ForeignDefinition | UnreadableForeign]:
-    """Yields the Definitions, and a Doubt for each thing that cannot be read.
+    """Yield the ForeignDefinitions, and an UnreadableForeign for each one that cannot be read.
 
-    uri: of the connection, whose own driver is not read.
+    uri: URI of the connection, whose own driver is skipped.
     """
     parts = urlsplit(uri)
     own_driver = (
@@ -71,7 +78,7 @@ def read(uri: str) -> Iterator[ForeignDefinition | UnreadableForeign]:
 def _domains(
     folders: list[str], state_dir: str, uri: str, uid: int | None
 ) -> Iterator[ForeignDefinition | UnreadableForeign]:
-    """What is in the folders, and what libvirt keeps below ``kept`` of each guest."""
+    """Yield the definitions in the folders and in the subfolders of ``state_dir``."""
     try:
         paths = list(_files(folders, state_dir))
     except OSError as exc:
@@ -95,7 +102,7 @@ def _domains(
 
 
 def _files(folders: list[str], state_dir: str) -> Iterator[str]:
-    """The paths of definitions. Raises OSError, also for more names than anybody has."""
+    """Yield the paths of definitions. Raises OSError, also if there are too many names."""
     remaining = _MAX_NAMES
     for folder in folders:
         listed_paths = _listed(folder, remaining)
@@ -111,7 +118,8 @@ def _files(folders: list[str], state_dir: str) -> Iterator[str]:
 
 
 def _listed(folder: str, max_entries: int | None = None) -> list[str]:
-    """The paths in a folder; none of what is no folder. Raises OSError, also for more than that."""
+    """Return the paths in a folder; none if it is not a folder. Raises OSError, also for too many.
+    """
     try:
         return [os.path.join(folder, name) for name in bounded_io.names(folder, max_entries)]
     except (FileNotFoundError, NotADirectoryError):
@@ -121,7 +129,7 @@ def _listed(folder: str, max_entries: int | None = None) -> list[str]:
 
 
 def _text(path: str, uri: str, uid: int | None) -> bytes | UnreadableForeign | None:
-    """The bytes of a file, or the Doubt that it leaves; None when it is gone by now."""
+    """Return the content of a file, an UnreadableForeign, or None if the file no longer exists."""
     try:
         text = bounded_io.head(path, _MAX_FILE_BYTES + 1)
     except FileNotFoundError:
@@ -137,7 +145,7 @@ def _text(path: str, uri: str, uid: int | None) -> bytes | UnreadableForeign | N
 def _definition(
     text: bytes, path: str, uri: str, uid: int | None
 ) -> ForeignDefinition | UnreadableForeign | None:
-    """The Definition in a file's text, or the Doubt that it leaves; None of what is none."""
+    """Return the ForeignDefinition in a file, an UnreadableForeign, or None for other XML."""
     try:
         if b"<!" in text.replace(b"<!--", b""):
             raise ValueError("not by libvirt")
@@ -160,9 +168,9 @@ def _definition(
 
 
 def _users() -> Iterator[tuple[int, str, str, str]]:
-    """(uid, name, home, folder of what runs) of each user that may have a libvirt of his own.
+    """Yield (uid, name, home, runtime folder) of each user who may run a session daemon.
 
-    Of users that only a directory service knows, those with a home in /home or who are at work.
+    Users that only a directory service knows are found through their folder in /home or /run/user.
     """
     names_by_home: dict[tuple[int, str], str] = {}
     try:
@@ -190,8 +198,8 @@ def _users() -> Iterator[tuple[int, str, str, str]]:
 
 
 def _user_folders(folder: str, names_by_home: dict[tuple[int, str], str]) -> list[str]:
-    """The paths in a folder of users'. Where they are not known they are somebody's whom nobody
-    knows."""
+    """Return the paths in a folder of users. If it cannot be read, add an entry for an unknown
+    user."""
     try:
         return _listed(folder)
     except OSError:
@@ -200,8 +208,10 @@ def _user_folders(folder: str, names_by_home: dict[tuple[int, str], str]) -> lis
 
 
 def may_open(uid: int, path: str) -> bool:
-    """Whether a user may read what is at a path, as far as its own permissions say (what a list of
-    its own gives shows in those of the group); True where that cannot be told."""
+    """Return whether a user may read a path according to its mode bits; True if that is unknown.
+
+    Access lists are reflected in the group bits.
+    """
     if uid in (0, -1):
         return True
     try:

@@ -1,4 +1,4 @@
-"""What tells one file or device from another, by whatever name it is called."""
+"""Identity of files and devices, independent of their names."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import stat
 from saltvirt.host.storage import bounded_io
 
 _DEVICES = "/sys/dev/block"
-# what a file, a device or a volume is found by: a path, or a kind with what tells it from others
+# identifies a file, device or volume: a path, or a tuple of a kind and an identifier
 Key = str | tuple["str | int | Key", ...]
 
 
 def real(path: str) -> str:
-    """The path without links; as it is where it cannot be followed."""
+    """Return the path without symbolic links, or the path itself if it cannot be resolved."""
     return bounded_io.real(path)
 
 
 def keys_of(path: str) -> frozenset[Key]:
-    """The keys of a path of this host: two paths that share one are the same thing.
+    """Return the keys of a path on this host; two paths that share a key are the same object.
 
-    The path, also without links; the file system and the inode (bind mounts, hard links); the
-    number of a block device (its many names below /dev).
+    The keys are the path with and without links, the file system with the inode (for bind mounts
+    and hard links), and the number of a block device (for its names below /dev).
     """
     keys: set[Key] = {real(path), os.path.normpath(path)}
     with contextlib.suppress(OSError, ValueError):
@@ -35,8 +35,11 @@ def keys_of(path: str) -> frozenset[Key]:
 
 
 def underlying_paths(path: str) -> list[str]:
-    """The paths of what a block device is made of: a loop device's file, a logical volume's or
-    an array's parts, a partition's disk."""
+    """Return what a block device consists of.
+
+    That is the file of a loop device, the devices of a logical volume or an array, or the disk of a
+    partition.
+    """
     try:
         status = bounded_io.stat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Which images of the cache are needed on this host, and taking away the others."""
+"""Users of cached images on this host, and removal of unused images."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from saltvirt.rights import confidential
 if TYPE_CHECKING:
     import libvirt
 
-# an init that has just been given an image has not made its overlay yet
+# an init may have requested an image and not created its overlay yet
 GRACE_S = 600
 
 
 class Pruned(TypedDict):
-    """removed: names. kept: {name: reason}."""
+    """The result of pruning.
+
+    removed: image names. retained: {name: reason}.
+    """
 
     removed: list[str]
     kept: dict[str, str]
 
 
 def users(conn: libvirt.virConnect, images_dir: str) -> usage.Usage:
-    """The Usage by which images are needed: of domains, and of images that no domain names."""
+    """Return the Usage of the image cache: by domains, and by images that no domain refers to."""
     return usage.read(conn, below_folder=images_dir)
 
 
 def listed(conn: libvirt.virConnect, images_dir: str) -> dict[str, dict[str, Any]]:
-    """The cache's images, as ``virt.images`` returns them."""
+    """Return the cached images in the format of ``virt.images``."""
     used = users(conn, images_dir)
     return {
         note.file: {
@@ -54,10 +57,11 @@ def prune(
     grace_s: float = GRACE_S,
     test: bool = False,
 ) -> Pruned:
-    """Removes images that nothing on this host needs, and downloads that nobody goes on with.
+    """Remove unused images, and interrupted downloads that nobody resumes.
 
-    name: only this file of the cache; it is then an error when it is needed. grace_s: what was
-    fetched or asked for within that time stays. test: removes nothing.
+    name: only this cached file; it is then an error if the file is in use. grace_s: images that
+    were downloaded or requested within this time are kept. test: remove nothing.
+
     Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
     """
     notes = {note.file: note for note in cache.cached_images(images_dir)}
@@ -82,8 +86,7 @@ def prune(
 def _forget(
     conn: libvirt.virConnect, images_dir: str, note: cache.ImageNote, grace_s: float, test: bool
 ) -> str | None:
-    """Removes an image, unless somebody began to use it since the first question, or for a test;
-    why it stays."""
+    """Remove an image unless ``test`` is set or it is in use by now; the reason for keeping it."""
     path = note.path
     with usage.prevent_open(conn, [path]) as open_reasons:
         reason = open_reasons[path] or _keep_reason(conn, users(conn, images_dir), note)
@@ -94,14 +97,16 @@ def _forget(
 
 
 def _recent_use(images_dir: str, name: str, grace_s: float) -> str | None:
-    """The same of an image that somebody was given a moment ago, also since the others were asked:
-    so it is asked last."""
+    """Return a reason for keeping an image that was requested a moment ago.
+
+    Called last, since a request may arrive during the other checks.
+    """
     used = cache.used(images_dir, name)
     return "used within the last minutes" if used and time.time() - used < grace_s else None
 
 
 def _keep_reason(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> str | None:
-    """Why an image must stay, in words, or None."""
+    """Return the reason for keeping an image, or None."""
     keys = usage.keys_of(conn, note.path)
     users = used.users_of(keys)
     if users:

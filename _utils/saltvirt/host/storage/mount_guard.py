@@ -1,9 +1,9 @@
-"""Folders on a file system that has to be mounted before anything is made in them.
+"""Protection against writing below mount points that are not mounted.
 
-A folder of images on a server lies on the host's root disk for as long as the server is not
-mounted: what is made there then fills the root disk, and is hidden by the next mount. Where such a
-folder has to be mounted is in /etc/fstab or in an enabled unit of systemd, or is remembered by
-this host from the first file that was made there.
+While a file server is not mounted, its mount point is a folder on the root disk. Files created
+there would fill the root disk, and the next mount would hide them. The mount points are known from
+/etc/fstab, from enabled systemd units, and from a record that this host writes when it creates the
+first file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saltvirt import errors
 from saltvirt.host import paths
 from saltvirt.host.storage import bounded_io, mounts
 
-# one file for each mount point; its content is the path
+# one file per mount point, which contains the path
 FOLDER = f"{paths.STATE}/mount-points"
 FSTAB = "/etc/fstab"
 UNITS = "/etc/systemd/system"
@@ -26,17 +26,20 @@ _RECORD = "record"
 
 
 def make_folder(folder: str, mode: int = 0o777) -> None:
-    """Makes a folder for guests' files where its file system is mounted, and remembers where that
-    is. Raises Refused, OperationFailed, OSError."""
+    """Create a folder for guests' files and record its mount points.
+
+    Raises Refused if its file system is not mounted; OperationFailed, OSError.
+    """
     refuse_unmounted(folder)
     os.makedirs(folder, mode=mode, exist_ok=True)
     remember(folder)
 
 
 def refuse_unmounted(folder: str, consequence: str | None = None) -> None:
-    """Raises Refused where a folder is below a mount point on which nothing is mounted.
-    consequence: what is
-    not done therefore; by default, nothing is made in the folder."""
+    """Raise Refused if a folder is below a mount point on which nothing is mounted.
+
+    consequence: what is not done; by default, that nothing is created in the folder.
+    """
     consequence = consequence or f"nothing is made in {folder}"
     for point, origin in sorted(_required(folder).items()):
         if _is_mounted(point) or _mounts_itself(point):
@@ -53,7 +56,7 @@ def refuse_unmounted(folder: str, consequence: str | None = None) -> None:
 
 
 def remember(folder: str) -> None:
-    """Writes down the mount points that a folder is on, but for the root's."""
+    """Record the mount points above a folder, except the root."""
     mount_list = mounts.read()
     for path in _paths(folder):
         mount = mounts.mount_of(mount_list, path)
@@ -62,7 +65,7 @@ def remember(folder: str) -> None:
 
 
 def forget(point: str) -> bool:
-    """Forgets a mount point; False where it was not remembered. Raises OperationFailed."""
+    """Delete the record of a mount point; False if there was none. Raises OperationFailed."""
     point = os.path.normpath(point)
     try:
         os.unlink(_note(point))
@@ -74,7 +77,7 @@ def forget(point: str) -> bool:
 
 
 def remembered_points() -> list[str]:
-    """The mount points that this host remembers."""
+    """Return the recorded mount points."""
     points = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(FOLDER):
@@ -84,8 +87,10 @@ def remembered_points() -> list[str]:
 
 
 def unmounted_points() -> list[str]:
-    """The mount points of this host on which nothing is mounted. Not those of automounts, which
-    need not be: what is mounted there is seen by looking. Nor those with a name that is no text."""
+    """Return the mount points on which nothing is mounted.
+
+    Automounts are omitted, since they mount on access, and so are names that are not printable.
+    """
     mount_points = {mount.mount_point for mount in mounts.read()}
     points = {*remembered_points(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {
         "/",
@@ -97,14 +102,14 @@ def unmounted_points() -> list[str]:
 
 
 def _is_bare(point: str, mount_points: Container[str]) -> bool:
-    """Whether nothing is mounted where a mount point leads to; what does not answer is mounted."""
+    """Return whether nothing is mounted on a mount point. One that does not respond is mounted."""
     with contextlib.suppress(bounded_io.StorageTimeout):
         return bounded_io.real(point) not in mount_points
     return False
 
 
 def _required(folder: str) -> dict[str, str]:
-    """{mount point that a folder is below: what says that it is one}."""
+    """Return {mount point above a folder: where it is configured}."""
     origins = dict.fromkeys(remembered_points(), _RECORD)
     origins.update(dict.fromkeys(_units(), UNITS))
     origins.update(dict.fromkeys(mounts.to_mount(FSTAB, by_hand=False), FSTAB))
@@ -117,25 +122,25 @@ def _required(folder: str) -> dict[str, str]:
 
 
 def _paths(folder: str) -> set[str]:
-    """A folder by its name and without links: either may lead over a mount point."""
+    """Return the folder's path with and without symbolic links; either may cross a mount point."""
     return {os.path.abspath(folder), bounded_io.real(folder)}
 
 
 def _is_mounted(point: str) -> bool:
-    """Whether something is mounted there; an automount that was not asked for is not."""
+    """Return whether a file system is mounted there; an idle automount does not count."""
     kinds = {mount.mount_point: mount.kind for mount in mounts.read()}
     return any(kinds.get(path, "autofs") != "autofs" for path in _paths(point))
 
 
 def _mounts_itself(point: str) -> bool:
-    """Whether something is mounted there as soon as the folder is looked into."""
+    """Return whether accessing the folder mounts a file system there."""
     with contextlib.suppress(OSError):
         bounded_io.names(point)
     return _is_mounted(point)
 
 
 def _units() -> Iterator[str]:
-    """The mount points of systemd's units that the operator enabled."""
+    """Yield the mount points of enabled systemd units."""
     for kind in ("mount", "automount"):
         for path in glob.glob(f"{glob.escape(UNITS)}/*.*/*.{kind}"):
             for line in mounts.lines(path):

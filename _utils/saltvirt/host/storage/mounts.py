@@ -1,4 +1,4 @@
-"""What this machine has mounted, as the kernel says it."""
+"""Mounted file systems, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 TABLE = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
-# file systems on this machine's own memory or devices
+# types of file systems on local devices or in memory
 LOCAL = {
     *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs"),
     *("nilfs2", "vfat", "exfat", "ntfs", "ntfs3", "tmpfs", "ramfs", "overlay", "devtmpfs"),
@@ -19,7 +19,11 @@ LOCAL = {
 
 @dataclass(frozen=True)
 class Mount:
-    """number: of the device. root: which folder of the file system is shown at ``place``."""
+    """A line of mountinfo.
+
+    number: the device number. root: the folder of the file system that is visible at the mount
+    point.
+    """
 
     number: str
     root: str
@@ -30,13 +34,15 @@ class Mount:
 
 
 def unescape(text: str) -> str:
-    """A field without its escapes."""
+    """Decode the escapes of a field."""
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
 def lines(path: str) -> list[str]:
-    """The lines of a text file; none when it cannot be read. Only a line feed ends one: whoever may
-    mount a FUSE chooses a name with any other sign for the end of a line, or for a space."""
+    """Return the lines of a text file; none if it cannot be read.
+
+    Only a line feed ends a line: the name of a FUSE mount may contain any other line separator.
+    """
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return file.read().removesuffix("\n").split("\n")
@@ -45,12 +51,12 @@ def lines(path: str) -> list[str]:
 
 
 def read(path: str = TABLE) -> list[Mount]:
-    """The Mounts, the later ones above the earlier ones."""
+    """Return the mounts in the order of the table; later ones cover earlier ones."""
     return list(parse(lines(path)))
 
 
 def parse(rows: Iterable[str]) -> Iterator[Mount]:
-    """The Mounts of the lines of a mountinfo file."""
+    """Yield the Mounts from the lines of a mountinfo file."""
     for row in rows:
         prefix, _, suffix = row.partition(" - ")
         prefix_fields, suffix_fields = prefix.split(" "), suffix.split(" ")
@@ -66,12 +72,12 @@ def parse(rows: Iterable[str]) -> Iterator[Mount]:
 
 
 def is_fuse(kind: str) -> bool:
-    """Whether a file system is one whose source is but a name."""
+    """Return whether the type is FUSE, where the source is an arbitrary name."""
     return kind == "fuse" or kind.startswith("fuse.")
 
 
 def mount_of(mount_list: Iterable[Mount], path: str) -> Mount | None:
-    """The Mount that shows a path; None without one."""
+    """Return the Mount that contains a path, or None."""
     best = None
     for mount in mount_list:
         inside = f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")
@@ -81,7 +87,10 @@ def mount_of(mount_list: Iterable[Mount], path: str) -> Mount | None:
 
 
 def to_mount(path: str = "/etc/fstab", by_hand: bool = True) -> Iterator[str]:
-    """The mount points of an fstab. by_hand: also those that only the operator mounts."""
+    """Yield the mount points of an fstab.
+
+    by_hand: include mounts that only the operator mounts.
+    """
     for line in lines(path):
         parts = line.split()
         if len(parts) > 1 and parts[1].startswith("/") and not line.lstrip().startswith("#"):

@@ -1,4 +1,4 @@
-"""Guests that write to what the disks of other guests are based on: each write damages those."""
+"""Guests that write to the backing files of other guests' disks, which damages those disks."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overlay:
-    """A disk that is based on another. guest: whose it is."""
+    """A disk with a backing file.
+
+    guest: the owner of the disk.
+    """
 
     guest: str
     path: str
 
 
 class Bases:
-    """The keys of what disks are based on. What several disks are based on is read once."""
+    """Keys of backing files, with a cache for files that several disks share."""
 
     def __init__(self) -> None:
-        # with all that it is based on; without a format, of itself alone
+        # including backing files; without a format, only those of the file itself
         self._keys_by_ref: dict[chains.ImageRef, frozenset[Key]] = {}
 
     def keys_of(self, path: str, format: str | None) -> frozenset[Key]:
-        """The keys of all that a disk is based on, the disk itself not among them."""
+        """Return the keys of all backing files of a disk, without those of the disk itself."""
         return self._all(
             chains.direct_references(path, format), lambda part: chains.read(*part).paths
         )
 
     def of_paths(self, paths: Iterable[str]) -> frozenset[Key]:
-        """The keys of what is known to be the whole of what a disk is based on."""
+        """Return the keys of a complete list of backing files."""
         return self._all([(path, None) for path in paths], lambda part: [part[0]])
 
     def _all(
@@ -56,12 +59,12 @@ class Bases:
 
 
 def base_keys(path: str, format: str | None) -> frozenset[Key]:
-    """The keys of all that a disk is based on, the disk itself not among them."""
+    """Return the keys of all backing files of a disk, without those of the disk itself."""
     return Bases().keys_of(path, format)
 
 
 def written_paths(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key, str]:
-    """{key: path} of the disks to which a domain writes, as it runs and as it starts next."""
+    """Return {key: path} of the disks to which a domain writes now or after its next start."""
     paths = {path for tree in files.trees(dom) for path in files.writable(conn, tree)}
     return {key: path for path in sorted(paths) for key in identity.keys_of(path)}
 
@@ -69,9 +72,11 @@ def written_paths(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[Key,
 def overlay_on(
     conn: libvirt.virConnect, keys: Collection[Key], exclude_name: str = ""
 ) -> Overlay | None:
-    """A disk of another domain that is based on what has one of these keys. exclude_name: the name
-    of the
-    domain whose disks do not count. What cannot be read is based on nothing."""
+    """Return a disk of another domain that is based on one of these keys, or None.
+
+    exclude_name: name of a domain to ignore. Disks that cannot be read count as having no backing
+    file.
+    """
     read = Bases()
     for dom in conn.listAllDomains():
         with connection.skip_undefined():
@@ -82,9 +87,9 @@ def overlay_on(
 
 
 def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
-    """Raises Refused for a guest that would write to what the disk of another guest is based on.
+    """Raise Refused for a guest that would write to the backing file of another guest's disk.
 
-    A disk that cannot be read refuses no start: its guest would not start either.
+    A disk that cannot be read does not prevent the start here; libvirt itself then fails to start.
     """
     if not connection.is_local(conn):
         return
@@ -92,7 +97,7 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
         write_keys = written_paths(conn, dom)
         overlay = overlay_on(conn, write_keys.keys(), dom.name()) if write_keys else None
         if overlay:
-            # a path tells the name of the guest, too
+            # the path may contain the guest's name
             overlay_label = confidential.sensitive(f"{overlay.path} of {overlay.guest}")
             raise errors.Refused(
                 f"{dom.name()} writes to a disk on which the disk of another guest is based "
@@ -105,7 +110,7 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
 def _disk_bases(
     conn: libvirt.virConnect, dom: libvirt.virDomain, read: Bases
 ) -> Iterator[tuple[str, frozenset[Key]]]:
-    """(path, keys of what it is based on) of the disks of a domain."""
+    """Yield (path, keys of its backing files) of each disk of a domain."""
     visited, is_running = set[tuple[str, str]](), dom.isActive()
     for tree in files.trees(dom):
         for node in tree.iterfind("devices/disk"):
@@ -119,12 +124,12 @@ def _disk_bases(
                     if backing_paths is None
                     else read.of_paths(backing_paths),
                 )
-        is_running = 0  # the second tree is of the next start
+        is_running = 0  # the second tree is that of the next start
 
 
 def _backing_paths(disk: ElementTree.Element) -> list[str] | None:
-    """The paths of what QEMU has opened below the disk of a guest that runs, as libvirt tells them;
-    None where it does not tell all."""
+    """Return the backing files that QEMU has open for a running disk; None if libvirt lists not
+    all."""
     backing_paths = []
     backing_node = disk.find("backingStore")
     while backing_node is not None and backing_node.get("type"):

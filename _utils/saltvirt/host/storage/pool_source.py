@@ -1,5 +1,4 @@
-"""What kind of pool it is, and how a definition names its volume where libvirt does not take pool
-and volume."""
+"""Pool types, and direct sources for volumes that libvirt cannot address by pool."""
 
 from __future__ import annotations
 
@@ -17,17 +16,17 @@ _FILES = ("dir", "fs", "netfs")
 
 
 def type_of(pool: libvirt.virStoragePool) -> str | None:
-    """libvirt's word for a pool's type."""
+    """Return libvirt's type of a pool."""
     return ElementTree.fromstring(pool.XMLDesc()).get("type")
 
 
 def direct(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, volume: str, xen: bool = False
 ) -> Source | None:
-    """The Source that names a volume by its server, or by its path; None where its pool will do.
+    """Return the Source that addresses a volume by server or path; None if the pool can be used.
 
-    pool: the virStoragePool. volume: a name, also of one that is still to be made. xen: for a
-    guest of Xen's, whose driver knows no pools.
+    volume: name of the volume, which need not exist yet. xen: for a Xen guest, whose driver does
+    not support pools.
     """
     root = ElementTree.fromstring(pool.XMLDesc())
     kind = root.get("type")
@@ -64,7 +63,7 @@ def _on_server(
 
 
 def _auth(conn: libvirt.virConnect, node: ElementTree.Element | None) -> AuthSpec | None:
-    """The secret by its usage, which is the same on other hosts, where that can be told."""
+    """Return the secret by its usage, which is the same on all hosts, or else by its UUID."""
     if node is None:
         return None
     secret = tree.child(node, "secret")

@@ -1,4 +1,4 @@
-"""A storage pool brought to what is given, in one step: compared, changed, taken away."""
+"""Convergence of a storage pool to its desired state, and its removal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from saltvirt.diff.change import Change
     from saltvirt.spec.pool import PoolSpec
 
-# libvirt can make what these are made of, and delete it
+# types whose resources libvirt can build, and delete
 _BUILT = ("dir", "fs", "netfs", "logical", "disk", "vstorage")
 _DELETED = ("dir", "fs", "netfs", "logical", "vstorage")
-# their volumes are made and deleted elsewhere
+# types whose volumes are created and deleted elsewhere
 _FOREIGN = ("iscsi", "iscsi-direct", "mpath", "scsi")
-# folders of the system, with all below them; and those in which there are others' folders
+# system folders with everything below them, and folders that contain others' folders
 _SYSTEM = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin"),
     *("/sys", "/usr", "/var/lib/salt-virt", "/var/lib/libvirt/qemu", "/var/lib/libvirt/swtpm"),
@@ -46,7 +46,10 @@ _AUTH = ("source/auth_uuid", "source/auth_usage")
 
 
 def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False) -> StateOutcome:
-    """Makes it so; the Outcome. test: change nothing, only say what would change."""
+    """Bring the pool to its desired state.
+
+    test: change nothing, only report what would change.
+    """
     if desired.name not in pools.names(conn):
         outcome = created(desired, conn.getHostname())
         if desired.spec and not test:
@@ -66,7 +69,7 @@ def converge(conn: libvirt.virConnect, desired: DesiredPool, test: bool = False)
 def _path_notes(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, change: dict[str, Any]
 ) -> list[str]:
-    """Sentences about the guests with volumes in the pool, which have them in its folder of now."""
+    """Return warnings about guests whose volumes remain in the pool's previous folder."""
     guests = volumes.users_of_pool(conn, pool)[0]
     if not guests:
         return []
@@ -86,7 +89,8 @@ def _create(conn: libvirt.virConnect, desired: DesiredPool, spec: PoolSpec) -> N
 
 
 def _step(conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: DesiredPool) -> PoolStep:
-    """Who uses it is asked only where it must be stopped."""
+    """Compare the pool with its desired state. Users are determined only if the pool must be
+    stopped."""
     spec, persistent = desired.spec, bool(pool.isPersistent())
     difference = pools.compare(conn, pool, spec) if spec else None
     facts = PoolFacts(
@@ -105,7 +109,7 @@ def _step(conn: libvirt.virConnect, pool: libvirt.virStoragePool, desired: Desir
 
 
 def _without_auth(spec: PoolSpec | None, changes: list[Change]) -> list[Change]:
-    """Without the secret's identity, which is ours when we make it of a password."""
+    """Remove changes of the secret's identity if the secret is created from a password."""
     if not spec or not secret.has_password(spec):
         return changes
     return [change for change in changes if change.path not in _AUTH]
@@ -122,7 +126,10 @@ def _password_differs(
 
 
 class _Change:
-    """Carries out a step. changes: those of its Outcome."""
+    """Applies a PoolStep.
+
+    changes: the changes of its Outcome.
+    """
 
     def __init__(
         self,
@@ -134,7 +141,7 @@ class _Change:
         self.conn, self.pool, self.step, self.changes = conn, pool, step, changes
 
     def carry_out(self) -> None:
-        """When it fails, a pool that ran runs with what it had."""
+        """Apply the changes. On failure, a pool that was active is active again, unchanged."""
         changes, step, spec = self.changes, self.step, self.step.desired.spec
         with UndoStack() as undo:
             if spec and step.recreates:
@@ -156,7 +163,7 @@ class _Change:
             undo.success()
 
     def _definitions(self, spec: PoolSpec, undo: UndoStack) -> tuple[str, str]:
-        """(the definition that it shall have, the one that it has), as text."""
+        """Return (desired definition, current definition) as text."""
         uuid = secret.store_for_pool(self.conn, spec, undo)
         desired_pool = pools.compare(self.conn, self.pool, spec, uuid).desired
         return desired_pool.tostring(), pools.configured_pool(self.pool).tostring()
@@ -168,7 +175,7 @@ class _Change:
             undo.push("put the pool back", self.conn.storagePoolDefineXML, old_xml, 0)
 
     def _make_transient(self, spec: PoolSpec, undo: UndoStack) -> None:
-        """A transient pool is gone when it is stopped: it is made anew."""
+        """Recreate a transient pool, which disappears when it is stopped."""
         desired_xml, old_xml = self._definitions(spec, undo)
         step = self.step
         if step.restarts:
@@ -202,19 +209,20 @@ def remove(
     force: bool = False,
     test: bool = False,
 ) -> StateOutcome:
-    """Stops and undefines a pool; with ``purge`` its volumes and what it is made of go, too.
+    """Stop and undefine a pool; with ``purge`` also delete its volumes and resources.
 
-    Raises InvalidInput when guests have volumes of it, unless ``force``: those that run, with
-    ``purge`` any; and with ``purge`` when other hosts may have what it is made of.
+    Raises InvalidInput, unless ``force`` is set, if running guests use its volumes, with ``purge``
+    also for stopped guests and if other hosts may use its resources.
     """
     outcome = StateOutcome(f"storage pool {name}", unchanged_text="is not there")
     if str(name) not in pools.names(conn):
         return outcome
     pool = pools.lookup(conn, name)
-    if purge and pools.read(pool).type == "dir":  # it starts without what it holds
+    # libvirt starts the pool even if its file system is not mounted
+    if purge and pools.read(pool).type == "dir":
         pools.refuse_unmounted(conn, pool, "its volumes cannot be deleted")
     _refuse_users(conn, pool, purge, force)
-    # in this order: a transient pool that does not run is gone
+    # in this order: an inactive transient pool no longer exists
     kind, persistent, active = pools.read(pool).type, pool.isPersistent(), pool.isActive()
     to_delete = _to_delete(conn, pool, kind, outcome) if purge else []
     if to_delete:
@@ -255,7 +263,7 @@ def _refuse_users(
 def _refuse_needed(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, to_delete: list[str], force: bool
 ) -> None:
-    """Refuses what else than a guest needs a volume, or may."""
+    """Raise InvalidInput if something other than a guest uses, or may use, a volume."""
     _refuse_nested(conn, pool)
     if not force:
         volume_objects = [pool.storageVolLookupByName(volume_name) for volume_name in to_delete]
@@ -263,7 +271,7 @@ def _refuse_needed(
 
 
 def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
-    """Raises InvalidInput for a pool whose files are those of another pool, too."""
+    """Raise InvalidInput if the pool's files also belong to another pool."""
     target = pools.read(pool).path
     if not target or not connection.is_local(conn):
         return
@@ -284,7 +292,7 @@ def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> No
 
 
 def _is_gone(pool: libvirt.virStoragePool, kind: str | None) -> bool:
-    """Whether the folder of a stopped pool is not there, as when it was being deleted."""
+    """Return whether the folder of a stopped pool is missing, as after an interrupted deletion."""
     target = pools.read(pool).path
     if kind not in usage.FILES or not target:
         return False
@@ -294,7 +302,7 @@ def _is_gone(pool: libvirt.virStoragePool, kind: str | None) -> bool:
 def _deletes_resources(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, kind: str | None, outcome: StateOutcome
 ) -> bool:
-    """Whether what the pool is made of is deleted, too."""
+    """Return whether the pool's resources are deleted as well."""
     if not pool.isActive() and _is_gone(pool, kind):
         return False
     target = pools.read(pool).path
@@ -330,9 +338,11 @@ def _to_delete(
 
 
 def _refuse_folders(pool: libvirt.virStoragePool) -> None:
-    """Raises InvalidInput for a folder of the system, all of whose files libvirt shows as volumes,
-    and for folders among the volumes that are not empty: libvirt deletes none of them, and would
-    say so when others are deleted already."""
+    """Raise InvalidInput for a system folder, or if a folder among the volumes is not empty.
+
+    libvirt lists all files of the folder as volumes. It does not delete folders that are not empty,
+    and would fail after deleting other volumes.
+    """
     conn, target = pool.connect(), pools.read(pool).path
     prefix = f"storage pool {pool.name()} on {conn.getHostname()} is not purged"
     if not target or not connection.is_local(conn):
@@ -353,7 +363,7 @@ def _refuse_folders(pool: libvirt.virStoragePool) -> None:
 
 
 def _is_system_path(path: str) -> bool:
-    """Whether a folder has files of the system, or of libvirt itself."""
+    """Return whether a folder contains files of the system or of libvirt."""
     is_below = any(path == folder or path.startswith(f"{folder}/") for folder in _SYSTEM)
     return is_below or path in _SYSTEM_ROOTS or path == "/"
 
@@ -371,7 +381,7 @@ def _delete(
                 undo.push("start the pool again", pool.create, 0)
             pools.stop(pool)
         if changes.get("deleted"):
-            if not persistent:  # it is gone since it was stopped: libvirt deletes by a definition
+            if not persistent:  # it disappeared when it was stopped, and libvirt needs a definition
                 pool = conn.storagePoolDefineXML(definition.tostring())
                 undo.push("forget the pool again", pool.undefine)
             pools.delete(pool)

@@ -23,34 +23,37 @@ if TYPE_CHECKING:
     from saltvirt.spec.pool import PoolSpec
 
 _STATES = ("inactive", "building", "running", "degraded", "inaccessible")
-# kinds that are written on a device, which may have something on it
+# types that are written to a device, which may contain data
 _FORMATTED = {"disk", "fs", "logical"}
 _FOLDERS = ("dir", "fs", "netfs")
 
 
 def lookup(conn: libvirt.virConnect, name: str) -> libvirt.virStoragePool:
-    """The virStoragePool of this name. Raises NotFound, naming the host and what it has."""
+    """Return the virStoragePool with this name. Raises NotFound, with the host and its pools."""
     with as_not_found(conn, libvirt.VIR_ERR_NO_STORAGE_POOL, f"storage pool {str(name)!r}", names):
         return conn.storagePoolLookupByName(str(name))
 
 
 def names(conn: libvirt.virConnect) -> list[str]:
-    """Sorted names of all pools, running or not."""
+    """Return the sorted names of all pools."""
     return sorted(pool.name() for pool in conn.listAllStoragePools())
 
 
 def running(conn: libvirt.virConnect) -> list[libvirt.virStoragePool]:
-    """The virStoragePool of each pool that runs."""
+    """Return the active virStoragePools."""
     return conn.listAllStoragePools(libvirt.VIR_CONNECT_LIST_STORAGE_POOLS_ACTIVE)
 
 
 def infos(conn: libvirt.virConnect, name: str | None = None) -> dict[str, PoolInfo | ReadFailure]:
-    """What is known of each pool, by name: see ``virt.pool_info``."""
+    """Return information about each pool by name; see ``virt.pool_info``."""
     return connection.infos(conn.listAllStoragePools(), name, _info)
 
 
 class PoolInfo(TypedDict):
-    """A pool; sizes in bytes. pending: it is to start with another definition than it runs with."""
+    """Information about a pool. Sizes are in bytes.
+
+    pending: the definition for the next start differs from the active one.
+    """
 
     uuid: str
     state: str
@@ -66,7 +69,7 @@ class PoolInfo(TypedDict):
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """What to do with a new pool besides defining it."""
+    """Options for a new pool."""
 
     start: bool = True
     transient: bool = False
@@ -74,7 +77,7 @@ class PoolOptions:
 
 
 def define(conn: libvirt.virConnect, spec: PoolSpec, options: PoolOptions) -> bool:
-    """Makes the pool of a PoolSpec; True. On failure its definition is gone again."""
+    """Define the pool of a PoolSpec; True. On failure, the definition is removed again."""
     name = spec.name
     if name in names(conn):
         raise errors.AlreadyExists(
@@ -101,9 +104,10 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, options: PoolOptions) -> bo
 def refuse_unmounted(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool, consequence: str | None = None
 ) -> str | None:
-    """The folder of a pool that has one on this host. Raises Refused where its file system has to
-    be mounted: a pool of type dir starts without it, too. consequence: as mounted.refuse_unmounted
-    has it.
+    """Return the local folder of a pool, or None.
+
+    Raises Refused if its file system must be mounted first: libvirt starts a pool of type dir
+    without it. consequence: as in mount_guard.refuse_unmounted.
     """
     pool_xml = read(pool)
     if pool_xml.type not in _FOLDERS or not connection.is_local(conn):
@@ -115,10 +119,10 @@ def refuse_unmounted(
 
 @dataclass(frozen=True)
 class PoolDifference:
-    """How a pool differs from a PoolSpec.
+    """The difference between a pool and a PoolSpec.
 
-    wanted: the definition it shall have. redefined: the changes from the one it has; now: those
-    from the pool as it runs, empty when it does not.
+    desired: the desired definition. redefined: changes to the stored definition. running_changes:
+    changes to the active pool, empty if it is inactive.
     """
 
     desired: Pool
@@ -132,7 +136,7 @@ def compare(
     spec: PoolSpec,
     secret_uuid: str | None = None,
 ) -> PoolDifference:
-    """The Difference between a virStoragePool and its PoolSpec."""
+    """Compare a virStoragePool with its PoolSpec."""
     current = configured_pool(pool)
     uuid = secret_uuid or secret.uuid_for_pool(conn, spec)
     desired = saltvirt.design.pool.build(spec, current, uuid)
@@ -141,10 +145,9 @@ def compare(
 
 
 def update(conn: libvirt.virConnect, spec: PoolSpec, test: bool = False) -> bool:
-    """Changes a pool to its PoolSpec, where it differs. True when it did.
+    """Update a pool to its PoolSpec; return whether it differed.
 
-    A running pool keeps its old definition until it is stopped and started.
-    test: only tell whether it would change.
+    An active pool keeps its previous definition until it is restarted. test: change nothing.
     """
     pool = lookup(conn, spec.name)
     if test:
@@ -159,10 +162,10 @@ def update(conn: libvirt.virConnect, spec: PoolSpec, test: bool = False) -> bool
 
 
 def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: bool = False) -> bool:
-    """Makes what a pool needs (folder, volume group, partition table, file system); True.
+    """Build a pool's resources (folder, volume group, partition table, file system); True.
 
-    What is there already is left as it is: building twice does no harm.
-    overwrite: write over what else is on the device; an existing volume group stays.
+    Existing resources are kept, so building twice is safe. overwrite: overwrite other content of
+    the device; an existing volume group is kept.
     """
     if pool.isActive() and not overwrite:
         return True
@@ -183,7 +186,7 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
         try:
             pool.build(flags)
         except libvirt.libvirtError as exc:
-            # the same code for "as wanted already" and for "something else is on it"
+            # libvirt uses this code both for an existing pool and for other content
             same = "already formatted" in str(exc.get_error_message())
             if exc.get_error_code() != libvirt.VIR_ERR_STORAGE_POOL_BUILT or not same:
                 raise
@@ -192,43 +195,42 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
 
 @contextlib.contextmanager
 def _storage_call(pool: libvirt.virStoragePool, verb: str) -> Iterator[None]:
-    """libvirt looks at the pool's storage in this block: only where that answers. Its errors are
-    ours there."""
+    """Check that the pool's storage responds, and translate libvirt's errors within the block."""
     with translated(f"{verb} storage pool {pool.name()}"):
         answers.pool(pool)
         yield
 
 
 def start(pool: libvirt.virStoragePool) -> bool:
-    """Starts it; True."""
+    """Start the pool; True."""
     with _storage_call(pool, "start"):
         pool.create(0)
     return True
 
 
 def stop(pool: libvirt.virStoragePool) -> bool:
-    """Stops it; True. What it holds stays."""
+    """Stop the pool and keep its content; True."""
     with _storage_call(pool, "stop"):
         pool.destroy()
     return True
 
 
 def refresh(pool: libvirt.virStoragePool) -> bool:
-    """Has libvirt look again at what it holds; True."""
+    """Have libvirt reread the pool's content; True."""
     with _storage_call(pool, "refresh"):
         pool.refresh(0)
     return True
 
 
 def delete(pool: libvirt.virStoragePool) -> bool:
-    """Deletes what the pool is made of; True. It must be stopped, and its volumes unused."""
+    """Delete the resources of a stopped pool with no volumes in use; True."""
     with _storage_call(pool, "delete the resources of"):
         pool.delete(libvirt.VIR_STORAGE_POOL_DELETE_NORMAL)
     return True
 
 
 def undefine(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
-    """Removes its definition, and the secret that was made with it; True."""
+    """Undefine the pool and remove the secret that was created with it; True."""
     definition = configured_pool(pool)
     with translated(f"undefine storage pool {definition.name}"):
         pool.undefine()
@@ -237,25 +239,25 @@ def undefine(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
 
 
 def set_autostart(pool: libvirt.virStoragePool, on: bool) -> bool:
-    """Starts it with the host, or not; True."""
+    """Set whether the pool starts with the host; True."""
     with translated(f"set autostart of storage pool {pool.name()}"):
         pool.setAutostart(int(on))
     return True
 
 
 def volume_names(pool: libvirt.virStoragePool) -> list[str]:
-    """Sorted names of the volumes in a running pool."""
+    """Return the sorted names of the volumes in an active pool."""
     with translated(f"list the volumes of storage pool {pool.name()}"):
         return sorted(pool.listVolumes())
 
 
 def read(pool: libvirt.virStoragePool) -> Pool:
-    """The xml Pool as it runs, or else as it would start."""
+    """Return the active definition of the pool, or the stored one if it is inactive."""
     return Pool.fromstring(pool.XMLDesc(0))
 
 
 def configured_pool(pool: libvirt.virStoragePool) -> Pool:
-    """The xml Pool as it would start."""
+    """Return the stored definition of the pool."""
     return Pool.fromstring(configured(pool, libvirt.VIR_STORAGE_XML_INACTIVE))
 
 

@@ -1,4 +1,4 @@
-"""What a definition names: every file, device, folder and volume that stands in it."""
+"""References of a definition to storage: files, devices, folders and volumes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from saltvirt.xml.domain.metadata import OwnDisk
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-# a path in a QEMU option, where a comma is doubled; in JSON
+# a path in a QEMU option, in which commas are doubled; a path in JSON
 _OPTION_PATH = re.compile(r"(?<=[=:])/(?:[^,]|,,)+")
 _QUOTED = re.compile(r'"(?:file:)?(/[^"]+)"')
-# what has a source of data, and says of which format it is
+# elements with a data source and a format
 _STORAGE = {"disk", "backingStore", "mirror", "dataStore", "filesystem"}
 
-# libvirt reads no chain that is longer
+# libvirt does not read longer chains
 _MAX_DEPTH = 200
 
 
 @dataclass(frozen=True)
 class StorageReference:
-    """path: of this host; or volume: (pool, name); or server: the name of what a server has.
+    """A reference to storage.
 
-    format: the declared one, None where none is. closed: what it is based on is all in the
-    definition. folder: all that is below it is meant. loose: a path that merely stands in it,
-    which says nothing of what is in the file.
+    path: on this host; or volume: (pool, name); or server: a name on a server. format: the declared
+    format or None. chain_complete: the definition contains the whole backing chain. folder:
+    everything below the path is meant. incidental: a path that only appears in the definition,
+    which reveals nothing about the file's content.
     """
 
     path: str | None = None
@@ -42,10 +43,10 @@ class StorageReference:
 
 
 def references_of(root: Element) -> Iterator[StorageReference]:
-    """The Names in the parsed XML of a domain, a snapshot or a checkpoint.
+    """Yield the storage references in the XML of a domain, snapshot or checkpoint.
 
-    Every absolute path in it counts, wherever it stands: firmware, kernels, saved memory. Of
-    the metadata only the disks of our record do.
+    Every absolute path counts, wherever it appears: firmware, kernels, saved memory. Of the
+    metadata only the disks of the record count.
     """
     for node in _elements(root):
         for text in (node.text or "", *node.attrib.values()):
@@ -64,14 +65,14 @@ def references_of(root: Element) -> Iterator[StorageReference]:
 
 
 def _of_argument(text: str) -> list[str]:
-    """The paths in an argument of QEMU's own (``file=/a,if=virtio``, or JSON)."""
+    """Return the paths in a QEMU command-line argument (``file=/a,if=virtio``, or JSON)."""
     if text.lstrip().startswith("{"):
         return _QUOTED.findall(text)
     return [path.replace(",,", ",") for path in _OPTION_PATH.findall(text)]
 
 
 def _elements(root: Element) -> Iterator[Element]:
-    """All of it; of the metadata our record's disks. It may be of any depth."""
+    """Yield all elements; of the metadata only the record's disks. Nesting depth is unlimited."""
     todo = [root]
     while todo:
         node = todo.pop()
@@ -83,7 +84,8 @@ def _elements(root: Element) -> Iterator[Element]:
 
 
 def _closed(node: Element) -> bool:
-    """Whether a chain is written down to its end, which an empty element is."""
+    """Return whether the definition lists the backing chain to its end, which is an empty element.
+    """
     backing_node, depth = node.find("backingStore"), 0
     while (
         backing_node is not None and backing_node.find("source") is not None and depth < _MAX_DEPTH

@@ -1,8 +1,8 @@
-"""libvirt's secrets: passwords that pools need to reach their source.
+"""libvirt secrets with the passwords that pools need for their source.
 
-A secret is private: libvirt never gives its value back, also not to us. So that a state can
-tell whether it is another password, the secret's description has a mark of it: an HMAC
-whose key only root of this host can read.
+The secrets are private: libvirt does not return their values. A state must still detect a changed
+password, so the description of the secret contains an HMAC of it, with a key that only root on this
+host can read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEY = f"{paths.STATE}/secret-key"
 
 
 def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | None:
-    """The virSecret with the use of this xml Secret, or None."""
+    """Return the virSecret with the usage of this Secret, or None."""
     kind = {
         "ceph": libvirt.VIR_SECRET_USAGE_TYPE_CEPH,
         "iscsi": libvirt.VIR_SECRET_USAGE_TYPE_ISCSI,
@@ -46,20 +46,20 @@ def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | No
 
 
 def has_password(spec: PoolSpec) -> bool:
-    """Does this PoolSpec bring a password that a secret is to be made of?"""
+    """Return whether the PoolSpec has a password for which a secret is created."""
     return bool(spec.source_auth and spec.source_auth.password)
 
 
 def uuid_for_pool(conn: libvirt.virConnect, spec: PoolSpec) -> str | None:
-    """UUID of the secret made for this PoolSpec's password; None while there is none."""
+    """Return the UUID of the secret for this PoolSpec's password, or None."""
     existing = find(conn, secret.for_pool(spec)) if has_password(spec) else None
     return existing.UUIDString() if existing is not None else None
 
 
 def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: UndoStack) -> str | None:
-    """Makes the secret of a PoolSpec's password, or gives it the value; its UUID.
+    """Create or update the secret with the PoolSpec's password; its UUID.
 
-    undo: a Revert that takes away again what is made.
+    undo: reverts the creation.
     """
     if not has_password(spec):
         return None
@@ -77,7 +77,7 @@ def store_for_pool(conn: libvirt.virConnect, spec: PoolSpec, undo: UndoStack) ->
 
 
 def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
-    """Is the PoolSpec's password the one that its secret was given last?"""
+    """Return whether the secret contains the PoolSpec's password."""
     secret_xml: Secret = secret.for_pool(spec, _mark(spec, _key()))
     stored = find(conn, secret_xml)
     stored_mark = Secret.fromstring(stored.XMLDesc(0)).description if stored is not None else None
@@ -85,7 +85,7 @@ def is_stored(conn: libvirt.virConnect, spec: PoolSpec) -> bool:
 
 
 def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
-    """Removes the secret that this xml Pool names, when it was made for just this pool."""
+    """Remove the secret that a Pool refers to, if it was created for this pool only."""
     source = pool.source
     if not source.auth_uuid and not source.auth_usage:
         return
@@ -97,7 +97,7 @@ def forget_for_pool(conn: libvirt.virConnect, pool: Pool) -> None:
 
 
 def _value(spec: PoolSpec) -> bytes:
-    """The bytes to store: Ceph's keys are given in base64."""
+    """Return the value to store. Ceph keys are given in base64."""
     auth = spec.source_auth or PoolAuthSpec()
     password = str(auth.password)
     if auth.type != "ceph":
@@ -111,18 +111,21 @@ def _value(spec: PoolSpec) -> bytes:
 
 
 def _mark(spec: PoolSpec, key: bytes | None) -> str:
-    """The mark of a PoolSpec's password; of nobody's while there is no key."""
+    """Return the HMAC of the PoolSpec's password; a placeholder without a key."""
     return hmac.new(key, _value(spec), hashlib.sha256).hexdigest()[:32] if key else "-"
 
 
 def _key(make: bool = False) -> bytes | None:
-    """The key of the marks on this host; None while there is none and none is to be made."""
+    """Return this host's HMAC key, or None.
+
+    make: create the key if it does not exist.
+    """
     if make and not os.path.exists(KEY):
         os.makedirs(os.path.dirname(KEY), mode=0o700, exist_ok=True)
         part = f"{KEY}.{os.getpid()}"
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):  # another process was first
+        with contextlib.suppress(FileExistsError):  # another process has created it
             os.link(part, KEY)
         os.unlink(part)
     with contextlib.suppress(FileNotFoundError), open(KEY, "rb") as file:

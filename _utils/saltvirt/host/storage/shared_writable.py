@@ -1,4 +1,4 @@
-"""Which disks of a guest a copy of it on another host could write to."""
+"""Disks of a guest to which a copy of the guest on another host could write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shared_disks(dom: libvirt.virDomain) -> dict[str, str]:
-    """{disk: why other hosts may have it} of the disks that the guest may write to."""
+    """Return {disk: why other hosts may reach it} for the guest's writable disks."""
     conn, reasons = dom.connect(), dict[str, str]()
     for node in (
         disk_node for tree in files.trees(dom) for disk_node in tree.iterfind("devices/disk")
@@ -28,7 +28,7 @@ def shared_disks(dom: libvirt.virDomain) -> dict[str, str]:
 
 
 def _path_and_reason(conn: libvirt.virConnect, source: Element) -> tuple[str, str | None]:
-    """(its name, why other hosts may have it or None)."""
+    """Return (path of a disk, why other hosts may reach it or None)."""
     if source.get("volume"):
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
         if path is None:

@@ -1,7 +1,7 @@
-"""Whether a path can be reached by this host alone: only what is proven counts.
+"""Detection of storage that other hosts may reach.
 
-A file system of the network, a device of a storage network, a part of a file system whose rest
-this host does not see: all of that other hosts may have, too.
+Storage is local only if that is proven. Network file systems, devices of a storage network, and
+file systems of which this host sees only a part may be shared.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from saltvirt.host.storage import bounded_io, identity, mounts
 from saltvirt.schema import Mark, Message
 
 _DEVICES = "/sys/dev/block"
-# how the kernel names what a disk of this machine is attached by; what leads out of it
+# parts of sysfs paths: local attachments, virtio and Xen disks, storage networks
 _LOCAL_BUSES = ("/ata", "/mmc", "/usb", "/host")
-# of a virtual machine: who gives it such a disk may give it to others, too
+# a virtio or Xen disk may be attached to other virtual machines as well
 _PARAVIRTUAL_BUSES = ("/virtio", "/vbd-")
 _NETWORK_BUSES = ("/session", "/rport-", "/end_device-", "/fc_", "fabrics")
 _MEMORY_DEVICES = ("ram", "zram", "zd")
@@ -27,9 +27,9 @@ _MEMORY_DEVICES = ("ram", "zram", "zd")
 
 @dataclass(frozen=True)
 class FileIdentity(Message):
-    """What a path is, for hosts that may know it by another name.
+    """Identity of a path for hosts that may know it by another name.
 
-    names: of what a server has. inode: of a file. ids: of a device, alike on all its hosts.
+    names: names on a server. inode: inode number. ids: device ids, which are the same on all hosts.
     """
 
     path: str
@@ -39,12 +39,12 @@ class FileIdentity(Message):
 
 
 def as_data(identities: Mapping[str, FileIdentity]) -> dict[str, dict[str, Any]]:
-    """As the runner hands them to other hosts, by path."""
+    """Return the identities by path, in the format that the runner sends to other hosts."""
     return {path: identity_fact.to_answer() for path, identity_fact in identities.items()}
 
 
 def sharing_reason(path: str) -> str | None:
-    """Why other hosts may have what is at the path, in words; None when it is this host's own."""
+    """Return why other hosts may reach the path; None if it is local to this host."""
     real_path = identity.real(path)
     try:
         status = bounded_io.stat(real_path)
@@ -56,7 +56,7 @@ def sharing_reason(path: str) -> str | None:
 
 
 def file_identity(path: str) -> FileIdentity:
-    """The FileIdentity of a path of this host."""
+    """Return the FileIdentity of a path on this host."""
     real_path = identity.real(path)
     try:
         status = bounded_io.stat(real_path)
@@ -83,8 +83,10 @@ def _mount_reason(path: str) -> str | None:
 
 
 def _is_complete(mount: mounts.Mount, mount_list: Sequence[mounts.Mount]) -> bool:
-    """Whether the file system, and not only a folder of it, is mounted here. What is mounted at /
-    is the system's own, also where it is a folder of a larger one."""
+    """Return whether the whole file system, not only one of its folders, is mounted here.
+
+    The root file system belongs to this host even if it is a folder of a larger one.
+    """
     if "/" in (mount.root, mount.mount_point) or f"subvol={mount.root}" in mount.options.split(","):
         return True
     roots = {
@@ -96,7 +98,7 @@ def _is_complete(mount: mounts.Mount, mount_list: Sequence[mounts.Mount]) -> boo
 
 
 def _device_of(mount: mounts.Mount) -> int | None:
-    """The number of the device below a file system; None where it has none."""
+    """Return the number of the device below a file system, or None."""
     try:
         status = bounded_io.stat(mount.source) if mount.source.startswith("/") else None
         if status and stat.S_ISBLK(status.st_mode):
@@ -120,7 +122,7 @@ def _read(*parts: str) -> str:
 
 
 def _own_device(number: int) -> bool:
-    """Whether a block device, and all that it is made of, is this machine's own."""
+    """Return whether a block device, with all devices below it, belongs to this machine."""
     folder = _folder(number)
     if _read(folder, "dm/uuid").startswith("mpath-"):
         return False
@@ -138,7 +140,7 @@ def _own_device(number: int) -> bool:
 
 
 def _is_attached_here(sysfs_path: str) -> bool:
-    """Whether a disk is attached to this machine alone, by its folder."""
+    """Return whether a disk is attached to this machine only, from its sysfs path."""
     if any(bus in sysfs_path for bus in _NETWORK_BUSES):
         return False
     if any(bus in sysfs_path for bus in _PARAVIRTUAL_BUSES):
@@ -147,12 +149,12 @@ def _is_attached_here(sysfs_path: str) -> bool:
 
 
 def _whole_disk(sysfs_path: str) -> str:
-    """The folder of a disk, for that of one of its partitions."""
+    """Return the sysfs path of the disk, for the path of one of its partitions."""
     return os.path.dirname(sysfs_path) if os.path.exists(f"{sysfs_path}/partition") else sysfs_path
 
 
 def _system_disks() -> set[str]:
-    """The folders of the disks that the system itself lies on: no other machine has those."""
+    """Return the sysfs paths of the disks of the root file system, which no other machine uses."""
     root = next((mount for mount in reversed(mounts.read()) if mount.mount_point == "/"), None)
     number = _device_of(root) if root else None
     todo, disks = [_folder(number)] if number is not None else [], set[str]()
@@ -172,7 +174,7 @@ def _own_path(path: str) -> bool:
 
 
 def _own_nvme(sysfs_path: str) -> bool:
-    """A drive with several ways to it is a subsystem; each way says how it is attached."""
+    """Return whether all paths of a multipath NVMe subsystem are local (PCIe)."""
     folder = os.path.dirname(sysfs_path)
     if "/nvme-subsystem/" not in sysfs_path or not os.path.isdir(folder):
         return False
@@ -181,7 +183,7 @@ def _own_nvme(sysfs_path: str) -> bool:
 
 
 def _ids(number: int) -> Iterator[str]:
-    """What a device is called on every host that has it."""
+    """Yield the ids that a device has on each host that can reach it."""
     folder = _folder(number)
     partition = _read(folder, "partition")
     if partition:

@@ -1,9 +1,9 @@
-"""Disks that must not change while they are copied, whoever may start their guest meanwhile.
+"""Disks that must not change while they are copied.
 
-QEMU locks bytes of a disk for what it does and for what it bears others doing. We lock as a reader
-does that bears no writer: a QEMU that wants to write to the disk meanwhile does not start.
-A device, whose locks do not reach into the name space of libvirt's QEMU, and a file system
-without locks tell by what was written.
+QEMU locks bytes of a disk file for its own accesses and for those that it tolerates. This module
+locks a file like a reader that tolerates no writer, so a QEMU process that wants to write does not
+start. libvirt's QEMU does not see locks on devices, and some file systems have no locks: there,
+writes are detected afterwards.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from saltvirt import errors
 from saltvirt.host.storage import bounded_io
 
-# when it was written and how large it is; of a device how often and how much
+# (mtime, size) of a file; (number of writes, sectors written) of a device
 WriteState = tuple[int | str, int | str]
 
 
 def _write_state(fd: int) -> WriteState | None:
-    """What tells that something was written."""
+    """Return a state that changes with each write to the file or device; None if unknown."""
     status = os.fstat(fd)
     if not stat.S_ISBLK(status.st_mode):
         return status.st_mtime_ns, status.st_size
@@ -31,30 +31,30 @@ def _write_state(fd: int) -> WriteState | None:
             numbers = file.read().split()
     except FileNotFoundError:
         return None
-    return numbers[4], numbers[6]  # writes, and sectors written
+    return numbers[4], numbers[6]  # writes, sectors written
 
 
 def is_open(path: str) -> bool:
-    """Whether a QEMU has the file open, whatever started it: also one of another libvirt, of a
-    person, or of another host where the file system carries locks. Devices do not tell.
+    """Return whether a QEMU process has the file open.
 
-    Raises bounded.Silent where nobody answers.
+    This includes QEMU of another libvirt, of a user, or of another host if the file system supports
+    locks. Devices are not detected. Raises bounded_io.StorageTimeout.
     """
     return bounded_io.locked(path)
 
 
 @contextlib.contextmanager
 def prevent_open(path: str) -> Iterator[bool]:
-    """For the block, no QEMU opens the file at all; gives whether one has it open already.
+    """Prevent QEMU from opening the file within the block; yield whether it is already open.
 
-    For what is about to be deleted, by any of its names. Only of files, and where the file system
-    carries locks: what cannot be held does not count as open. Raises bounded.Silent.
+    Use this before deleting a file, with any of its names. A device, or a file on a file system
+    without locks, counts as not open. Raises bounded_io.StorageTimeout.
     """
     try:
         already_open, fd = bounded_io.lock_against_open(path)
     except bounded_io.StorageTimeout:
         raise
-    except OSError:  # a server takes our root for nobody, or it is gone by now
+    except OSError:  # root squashing on a file server, or a deleted file
         yield is_open(path)
         return
     try:
@@ -65,9 +65,10 @@ def prevent_open(path: str) -> Iterator[bool]:
 
 
 class UnchangedDisks:
-    """A context manager over the paths of disks of one guest. guest: its name; None: of images.
+    """A context manager that keeps QEMU from writing to the disks of a guest.
 
-    Raises OperationFailed when one is open to be written, naming it and the guest.
+    guest: the name of the guest, or None for images. Raises OperationFailed if a disk is open for
+    writing.
     """
 
     def __init__(self, guest: str | None, paths: Iterable[str]) -> None:
@@ -104,7 +105,7 @@ class UnchangedDisks:
             )
 
     def check(self) -> None:
-        """Raises OperationFailed when something was written since."""
+        """Raise OperationFailed if a disk was written to within the block."""
         for path, (fd, previous) in self._open.items():
             if _write_state(fd) != previous:
                 raise errors.OperationFailed(

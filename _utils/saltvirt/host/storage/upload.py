@@ -1,4 +1,4 @@
-"""Sending a file of this host into a volume."""
+"""Upload of a file on this host to a volume."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.storage import files, volumes
 from saltvirt.images import storage
 
-# formats whose file is larger or smaller than the disk it describes
+# formats whose file has the size of the disk
 _RAW_FORMATS = {None, "none", "raw"}
 _CAPACITY_XATTR = "user.saltvirt.capacity"
 
 
 @dataclass(frozen=True)
 class UploadRange:
-    """Where in the volume it goes, and how much of the file, in bytes. length 0: all."""
+    """The offset in the volume and the length of the data, in bytes. Length 0 means the whole file.
+    """
 
     offset: int = 0
     length: int = 0
@@ -36,10 +37,11 @@ def upload(
     sparse: bool = False,
     force: bool = False,
 ) -> bool:
-    """Writes a file, or the beginning of it, into a volume; True.
+    """Upload a file, or the beginning of it, to a volume; True.
 
-    sparse: holes of the file stay holes, and are not sent. force: as for volumes.refuse_written.
-    Raises InvalidInput, before anything is written, when the file does not fit.
+    sparse: keep holes of the file and do not send them. force: as in volumes.refuse_written.
+
+    Raises InvalidInput, before anything is written, if the file does not fit.
     """
     volume = volumes.lookup(conn, pool, name)
     try:
@@ -73,7 +75,7 @@ def _checked_size(
     part: UploadRange,
     capacity: int,
 ) -> int:
-    """How many bytes are to be sent."""
+    """Return the number of bytes to send."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     size = min(size, part.length) if part.length else size
     info = volumes.describe(volume)
@@ -87,13 +89,13 @@ def _checked_size(
 
 
 def _file(volume: libvirt.virStorageVol) -> str | None:
-    """The volume's file, where that is one of this host; else None."""
+    """Return the volume's file if it is a file on this host, else None."""
     is_local_file = connection.is_local(volume.connect()) and files.is_regular(volume.path())
     return volume.path() if is_local_file else None
 
 
 def _capacity(volume: libvirt.virStorageVol) -> int:
-    """What the volume has, or had before an upload that was killed."""
+    """Return the volume's capacity, or the capacity before an interrupted upload."""
     saved_capacity, path = 0, _file(volume)
     with contextlib.suppress(OSError, ValueError):
         saved_capacity = int(os.getxattr(path, _CAPACITY_XATTR)) if path else 0
@@ -102,8 +104,11 @@ def _capacity(volume: libvirt.virStorageVol) -> int:
 
 @contextlib.contextmanager
 def _preserve_size(volume: libvirt.virStorageVol, capacity: int) -> Iterator[None]:
-    """A hole makes libvirt cut a raw volume off behind it, until more comes: afterwards it has the
-    size that it had. That is noted at its file, for when we are killed."""
+    """Restore the volume's size after a sparse upload.
+
+    libvirt truncates a raw volume at a hole until more data arrives. The size is stored in an
+    extended attribute of the file in case this process is killed.
+    """
     path = _file(volume)
     with contextlib.suppress(OSError):
         if path:
@@ -127,8 +132,10 @@ def _restore_size(volume: libvirt.virStorageVol, capacity: int) -> None:
 
 
 def _is_cut(volume: libvirt.virStorageVol, capacity: int) -> bool:
-    """Whether it is raw and smaller than it was. An image that cannot be told, by libvirt neither,
-    is not raw."""
+    """Return whether the volume is raw and smaller than its capacity.
+
+    An image whose format libvirt cannot determine is not raw.
+    """
     try:
         info = volumes.describe(volume)
     except errors.OperationFailed:
@@ -142,7 +149,7 @@ def _is_cut(volume: libvirt.virStorageVol, capacity: int) -> bool:
 
 
 class _SparseReader:
-    """The first ``size`` bytes of a file, and where its holes are."""
+    """Reads the first ``size`` bytes of a file, including the position of its holes."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.descriptor, self.size, self.position = descriptor, size, 0
@@ -153,7 +160,7 @@ class _SparseReader:
         return data
 
     def section(self, _stream: libvirt.virStream, _opaque: object) -> tuple[bool, int]:
-        """(is it data, how long): what comes next."""
+        """Return (is data, length) of the next section."""
         if self.position >= self.size:
             return False, 0
         data = self._seek(os.SEEK_DATA)
@@ -169,7 +176,7 @@ class _SparseReader:
         try:
             return min(os.lseek(self.descriptor, self.position, whence), self.size)
         except OSError as exc:
-            if exc.errno != errno.ENXIO:  # no data until the end
+            if exc.errno != errno.ENXIO:  # a hole until the end
                 raise
             return self.size
 
@@ -191,6 +198,6 @@ def _send(
             stream.sendAll(reader.read, None)
         stream.finish()
     except BaseException:
-        with contextlib.suppress(libvirt.libvirtError):  # it may have ended by itself
+        with contextlib.suppress(libvirt.libvirtError):  # the stream may have ended already
             stream.abort()
         raise

@@ -1,9 +1,9 @@
-"""Who could reach a file, a block device or a volume: asked by all that deletes.
+"""Users of a file, block device or volume; consulted before every deletion.
 
-Counted are all domains of this host by every definition that libvirt keeps (running, at the
-next start, each snapshot's and checkpoint's, saved memory), what their disks are based on, images
-that no domain names but that are based on others, and the host itself. Where something cannot be
-read, nothing is proven.
+Users are all domains of this host in every definition that libvirt keeps (running, next start,
+snapshots, checkpoints, saved memory), the backing files of their disks, images that no domain
+refers to but that are based on others, and the host itself. If something cannot be read, nothing is
+proven to be unused.
 """
 
 from __future__ import annotations
@@ -42,19 +42,22 @@ if TYPE_CHECKING:
     from saltvirt.host.storage.identity import Key
 
 _SWAPS = "/proc/swaps"
-# pools whose volumes are files below their target
+# pool types whose volumes are files below their target
 FILES = ("dir", "fs", "netfs", "vstorage")
-# pools whose volumes, and nothing else, have a device below their target
+# pool types that have a device below their target for each volume
 _GROUP_TYPES = ("logical", "zfs")
 _MAX_SHOWN = 2
 _NO_ANSWER = -1
-# what is longer nobody can open
+# longer paths cannot be opened
 _MAX_PATH = 4096
 
 
 @dataclass(frozen=True)
 class StorageUser:
-    """name: of a guest, or a path. file: the real path of an image that no guest names."""
+    """A user of storage.
+
+    name: of a guest, or a path. file: real path of an image that no guest refers to.
+    """
 
     name: str
     running: bool = False
@@ -63,10 +66,13 @@ class StorageUser:
 
 @dataclass
 class Usage:
-    """users: by key (see identity). folders: (real path, User). unknown: sentences that say what
-    could not be read: with one of them nothing is proven to be unused. images: the same of what an
-    image needs, by its real path: not for what is deleted with it. private: the same of users'
-    own guests, by the user's number: of what that user may open."""
+    """Users of storage on one host.
+
+    users: by key; see identity. folders: (real path, StorageUser). unknown: messages about what
+    could not be read; while there is one, nothing is proven to be unused. images: the same for what
+    an image may need, by the image's real path; ignored if that image is deleted as well. private:
+    the same for guests of users' session daemons, by uid, for files that the user may open.
+    """
 
     users: dict[Key, set[StorageUser]] = field(default_factory=dict)
     folders: list[tuple[str, StorageUser]] = field(default_factory=list)
@@ -86,27 +92,29 @@ class Usage:
         for key in keys:
             yield from self.users.get(key, ())
             for folder, user in self.folders:
-                # a key that is no path begins with no slash
+                # only keys that are paths begin with a slash
                 if f"{key}/".startswith(f"{folder.rstrip('/')}/"):
                     yield user
 
     def guests(self, keys: Iterable[Key]) -> list[str]:
-        """Sorted names of the guests that could reach it."""
+        """Return the sorted names of the guests that could use one of the keys."""
         return sorted({user.name for user in self._users_with(keys) if not user.file})
 
     def running(self, keys: Iterable[Key]) -> list[str]:
-        """Those of them that run."""
+        """Return the sorted names of the running guests that could use one of the keys."""
         return sorted({user.name for user in self._users_with(keys) if user.running})
 
     def users_of(self, keys: Iterable[Key], to_delete: Iterable[str] = ()) -> list[str]:
-        """Sorted names of all that could reach it; doomed: real paths of images that are
-        deleted with it, and so need nothing."""
+        """Return the sorted names of all users.
+
+        to_delete: real paths of images that are deleted as well, and therefore need nothing.
+        """
         return sorted(
             {user.name for user in self._users_with(keys) if user.file not in {*to_delete}}
         )
 
     def keep_reason(self, keys: Collection[Key], to_delete: Iterable[str] = ()) -> str | None:
-        """Why it must stay, in words; None when nobody could reach it."""
+        """Return the reason for keeping it, or None if it is proven to be unused."""
         users = self.users_of(keys, {*to_delete} - {None})
         if users:
             return f"used by {confidential.sensitive_names(users)}"
@@ -115,7 +123,7 @@ class Usage:
     def unproven_reason(
         self, paths: Collection[str], to_delete: Collection[str] = ()
     ) -> str | None:
-        """Why it is not proven that nobody uses what has these paths, in words, or None."""
+        """Return why these paths are not proven to be unused, or None."""
         images = [text for file, text in self.images.items() if file not in to_delete]
         unknown = [*self.unknown, *images] or self._private(paths)
         if unknown:
@@ -137,7 +145,8 @@ class Usage:
 
 
 def keys_of(conn: libvirt.virConnect, path: str) -> frozenset[Key]:
-    """The keys of a path on the connection's host, or of a volume on a server by libvirt's path."""
+    """Return the keys of a path on the connection's host, or of a server's volume by libvirt's
+    path."""
     if not path.startswith("/"):
         with contextlib.suppress(libvirt.libvirtError):
             return keys_of_volume(conn, conn.storageVolLookupByPath(path))
@@ -149,13 +158,13 @@ def keys_of(conn: libvirt.virConnect, path: str) -> frozenset[Key]:
 
 
 def _whole_keys(path: str) -> set[Key]:
-    """The keys by which a part of a device finds who has all of it: a partition's disk, what a
-    logical volume lies on."""
+    """Return the keys that connect a part of a device to users of the whole, such as a partition's
+    disk."""
     return {("whole", key) for key in identity.keys_of(path)}
 
 
 def is_there(conn: libvirt.virConnect, path: str) -> bool:
-    """False for a path that is surely not on the connection's host."""
+    """Return False if a path certainly does not exist on the connection's host."""
     if not connection.is_local(conn) or not path.startswith("/"):
         return True
     try:
@@ -165,7 +174,7 @@ def is_there(conn: libvirt.virConnect, path: str) -> bool:
 
 
 def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
-    """Why other hosts could reach a path, too, in words; None when only this one can."""
+    """Return why other hosts could reach a path, or None."""
     if not path.startswith("/"):
         return "it is on a server"
     return (
@@ -174,8 +183,11 @@ def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
 
 
 def open_reason(conn: libvirt.virConnect, path: str) -> str | None:
-    """Why a path that no definition names must stay, in words: a QEMU has it open, whoever
-    started it, or nobody answers; None otherwise, and on another machine."""
+    """Return why a path must be kept that no definition refers to, or None.
+
+    A QEMU process has it open, whatever started it, or the storage does not respond. On another
+    machine the result is None.
+    """
     if not connection.is_local(conn) or not path.startswith("/"):
         return None
     try:
@@ -190,8 +202,10 @@ def _open_text(path: str) -> str:
 
 @contextlib.contextmanager
 def prevent_open(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dict[str, str | None]]:
-    """Gives {path: what :func:`held` says}; and for the block no QEMU opens these files, whoever
-    starts it: between the question and the deletion nobody begins to use one."""
+    """Prevent QEMU from opening these files within the block; yield {path: open reason or None}.
+
+    Between the check and the deletion no QEMU process can start to use a file.
+    """
     reasons = {path: open_reason(conn, path) for path in paths}
     with contextlib.ExitStack() as block:
         for path, reason in reasons.items():
@@ -207,7 +221,7 @@ def prevent_open(conn: libvirt.virConnect, paths: Iterable[str]) -> Iterator[dic
 
 
 def file_identity(conn: libvirt.virConnect, path: str) -> sharing.FileIdentity:
-    """The shared.FileIdentity of a path, or of libvirt's path of what a server has."""
+    """Return the FileIdentity of a path, or of libvirt's path of a volume on a server."""
     if path.startswith("/"):
         return sharing.file_identity(path)
     names = {str(key[1]) for key in keys_of(conn, path) if key[0] == "server"}
@@ -219,8 +233,7 @@ def users_here(
     identities: Collection[sharing.FileIdentity],
     below_folder: str | None = None,
 ) -> dict[str, str | None]:
-    """{path: who on this host could reach it, in words; None where nobody can} for identities of
-    another host."""
+    """Return {path: who on this host could use it, or None} for identities from another host."""
     used, reasons = read(conn, below_folder=below_folder), {}
     for identity_fact in identities:
         users = {
@@ -236,7 +249,8 @@ def users_here(
 
 
 def _matching_users(used: Usage, identity_fact: sharing.FileIdentity) -> Iterator[StorageUser]:
-    """The Users of what may be the place of another host: by its path, its name, its inode."""
+    """Yield the users of storage that may be the same as on another host, by path, name or inode.
+    """
     names = {("server", name) for name in identity_fact.names}
     for key, users in used.users.items():
         matches = _may_be_same(key, identity_fact) if isinstance(key, str) else key in names
@@ -248,7 +262,7 @@ def _matching_users(used: Usage, identity_fact: sharing.FileIdentity) -> Iterato
 
 
 def _is_same(path: str, identity_fact: sharing.FileIdentity) -> bool:
-    """Whether a path of this host is surely the place of another one."""
+    """Return whether a path on this host is certainly the same as the one on another host."""
     if os.path.basename(path) != os.path.basename(identity_fact.path):
         return False
     local_identity = sharing.file_identity(path)
@@ -265,7 +279,7 @@ def _may_be_same(path: str, identity_fact: sharing.FileIdentity) -> bool:
     try:
         if not bounded_io.lexists(path):
             return same_name
-    except bounded_io.StorageTimeout:  # which is a doubt by itself
+    except bounded_io.StorageTimeout:  # the timeout itself is reported as unknown
         return same_name
     local_identity = sharing.file_identity(path)
     same_inode = identity_fact.inode is not None and identity_fact.inode == local_identity.inode
@@ -276,7 +290,10 @@ def _may_be_same(path: str, identity_fact: sharing.FileIdentity) -> bool:
 def keys(
     conn: libvirt.virConnect, pool: str, name: str, volume: Mapping[str, Any]
 ) -> frozenset[Key]:
-    """The keys of a volume that was read. volume: a dict with its ``path``."""
+    """Return the keys of a volume.
+
+    volume: a dict with its ``path``.
+    """
     path = volume.get("path") or ""
     key_set: set[Key] = {("volume", pool, name), ("server", path)}
     if path.startswith("/"):
@@ -287,7 +304,7 @@ def keys(
 
 
 def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> frozenset[Key]:
-    """The keys of a virStorageVol."""
+    """Return the keys of a virStorageVol."""
     pool = volume.storagePoolLookupByVolume()
     direct = pool_source.direct(conn, pool, volume.name())
     key_set = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
@@ -297,8 +314,10 @@ def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> f
 
 
 def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStoragePool) -> set[Key]:
-    """The keys of a virStoragePool's volumes, and of all that guests have below its target. Raises
-    OSError where that cannot be looked into."""
+    """Return the keys of a pool's volumes and of everything that guests use below its target.
+
+    Raises OSError if the target cannot be read.
+    """
     key_set: set[Key] = {key for key in used.users if key[:2] == ("volume", pool.name())}
     tree = ElementTree.fromstring(pool.XMLDesc(0))
     target = tree.findtext("target/path")
@@ -310,7 +329,7 @@ def keys_of_pool(conn: libvirt.virConnect, used: Usage, pool: libvirt.virStorage
         key_set |= keys_of_volume(conn, volume)
     group = target and tree.get("type") in _GROUP_TYPES and connection.is_local(conn)
     if group and not pool.isActive():
-        # a guest may name a volume of a group by its device
+        # a guest may refer to a volume of the group by its device
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in bounded_io.names(target or ""):
                 key_set |= keys_of(conn, os.path.join(target or "", name))
@@ -324,11 +343,10 @@ def read(
     below_folder: str | None = None,
     sibling_paths: Iterable[str] = (),
 ) -> Usage:
-    """The Usage of the connection's host.
+    """Return the Usage of the connection's host.
 
-    exclude_uuid: UUID of a domain that does not count. images: also count images that no domain
-    names:
-    those of storage pools, all below the folder ``below``, and those beside the given paths.
+    exclude_uuid: UUID of a domain to ignore. images: also include images that no domain refers to:
+    those of storage pools, those below ``below_folder``, and those beside ``sibling_paths``.
     """
     reader = _UsageReader(conn, exclude_uuid)
     return reader.read(
@@ -343,7 +361,7 @@ class _UsageReader:
         self.local = connection.is_local(conn)
         self.usage = Usage()
         self.declared: set[Key] = set()
-        # of users' own guests: what was asked already, and how much of it each user has
+        # for users' own guests: references already read, and files per user
         self.visited: set[tuple[str, references.StorageReference]] = set()
         self.file_counts: dict[int, int] = {}
 
@@ -359,7 +377,7 @@ class _UsageReader:
         return self.usage
 
     def replaced_guests(self) -> None:
-        """Guests as they were before a backup took their place."""
+        """Add guests that were replaced by the restore of a backup."""
         try:
             replaced = [
                 replaced_guest
@@ -377,7 +395,7 @@ class _UsageReader:
     def foreign(
         self, definition: foreign_guests.ForeignDefinition | foreign_guests.UnreadableForeign
     ) -> None:
-        """A guest that this connection does not show, or that it cannot be known."""
+        """Add a foreign guest, or the note that its definition cannot be read."""
         if isinstance(definition, foreign_guests.UnreadableForeign):
             self.private_doubt(definition.uid, definition.text)
         elif self.exclude_uuid is None or definition.tree.findtext("uuid") != self.exclude_uuid:
@@ -399,8 +417,11 @@ class _UsageReader:
         definition: foreign_guests.ForeignDefinition,
         uid: int,
     ) -> bool:
-        """What a user's own guest names: it uses what the user may open. False when he has named
-        more than anybody has: what he names else is not known."""
+        """Add a reference of a user's own guest to files that the user may open.
+
+        Returns False if the user's guests refer to more files than the limit; the rest is then
+        unknown.
+        """
         if (definition.guest_label, storage_ref) in self.visited:
             return True
         if self.file_counts.get(uid, 0) >= foreign_guests.MAX_FILES:
@@ -465,8 +486,11 @@ class _UsageReader:
             self.name(storage_ref, StorageUser(name, running), in_creation)
 
     def excluded_domain(self, storage_refs: Iterable[references.StorageReference]) -> None:
-        """Of the domain that does not count: what its disks are based on is needed as long as they
-        are there. Without a declared format they are raw, as to libvirt."""
+        """Add the backing files of the excluded domain's disks, which are in use while the disks
+        exist.
+
+        Without a declared format a disk is raw, as in libvirt.
+        """
         for storage_ref in storage_refs if self.local else ():
             path = self.volume_path(storage_ref.volume) if storage_ref.volume else storage_ref.path
             if not path:
@@ -480,7 +504,7 @@ class _UsageReader:
     def name(
         self, storage_ref: references.StorageReference, user: StorageUser, in_creation: bool = False
     ) -> None:
-        """What one definition names."""
+        """Add a reference of a definition."""
         if storage_ref.folder and storage_ref.path:
             self.usage.folders.append((identity.real(storage_ref.path), user))
         path = storage_ref.path
@@ -541,7 +565,7 @@ class _UsageReader:
     def remote_chain(
         self, path: str, storage_ref: references.StorageReference, user: StorageUser
     ) -> None:
-        """On another machine libvirt's volumes are all that can be seen."""
+        """Add a backing chain on another machine, where only libvirt's volumes are visible."""
         backing_path: str | None = path
         format: str | None = storage_ref.format or "raw"
         visited = set[str]()
@@ -565,7 +589,7 @@ class _UsageReader:
             backing_path, format = volume_xml.backing_path, volume_xml.backing_format
 
     def volume_path(self, volume: tuple[str, str]) -> str | None:
-        """Where the volume that a definition names lies; None where that cannot be told."""
+        """Return the path of a volume that a definition refers to, or None if it is unknown."""
         try:
             pool = self.conn.storagePoolLookupByName(volume[0])
             tree = ElementTree.fromstring(pool.XMLDesc(0))
@@ -579,9 +603,9 @@ class _UsageReader:
         return None
 
     def image(self, path: str) -> None:
-        """A file or volume: what it is based on is needed by it, whoever uses it."""
+        """Add the backing files of a file or volume, which it needs even without a user."""
         if identity.keys_of(path) & self.declared:
-            return  # a domain uses it, by a format that is declared
+            return  # a domain uses it with a declared format
         chain = chains.read(path)
         real = identity.real(path)
         if chain.unreadable:
@@ -628,12 +652,12 @@ class _UsageReader:
             for path in bounded_io.files_below(folder):
                 self.image(path)
         except bounded_io.StorageTimeout:
-            pass  # of which is taken note
+            pass  # the timeout is recorded
         except OSError as exc:
             self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
 
     def volume(self, volume: libvirt.virStorageVol) -> None:
-        """By its header where it can be read, else by what libvirt says of it."""
+        """Add the backing files of a volume, from its header or from libvirt's description."""
         try:
             path = volume.path()
             file_mode = self.local and path.startswith("/") and _mode(path)
@@ -658,9 +682,9 @@ class _UsageReader:
             self.usage.add(base_keys, StorageUser(path, file=identity.real(path)))
 
     def host(self) -> None:
-        """What this machine itself has mounted, swaps to or shows as a loop device."""
+        """Add what this machine itself uses: mounts, swap and loop devices."""
         for mount in mounts.read():
-            if not mounts.is_fuse(mount.kind):  # any user may mount one, of whatever name
+            if not mounts.is_fuse(mount.kind):  # any user can mount one with an arbitrary source
                 self.use(mount.source, f"this host, mounted at {mount.mount_point}")
         for line in mounts.lines(_SWAPS)[1:]:
             self.use(mounts.unescape(line.split(" ")[0]), "this host, for its swap")
@@ -683,12 +707,14 @@ def decide(
     used: Usage,
     unused: Iterable[str] = (),
 ) -> tuple[list[str], dict[str, str], dict[str, sharing.FileIdentity]]:
-    """(paths to delete, {path: reason}, {path: FileIdentity}) of {real path: reason to keep it
-    or None}.
+    """Decide what to delete.
 
-    unused: paths of which all other hosts have said that nobody there uses them. The identities are
-    those of paths that stay only for want of that. What is kept can be based on what was to be
-    deleted: that is kept, too. What is not there is deleted already.
+    candidates: {real path: reason for keeping it, or None}. unused: paths that all other hosts
+    reported as unused.
+
+    Returns (paths to delete, {path: reason for keeping it}, {path: FileIdentity}). The identities
+    belong to paths that are kept only because other hosts were not asked. A kept path can be based
+    on a candidate, which is then kept as well. Paths that do not exist count as deleted.
     """
     unused_paths, identities = set(unused), dict[str, sharing.FileIdentity]()
 
@@ -722,7 +748,7 @@ def decide(
 
 
 def domain_xmls(dom: libvirt.virDomain) -> Iterator[str]:
-    """Every definition that libvirt keeps of a domain."""
+    """Yield every definition that libvirt keeps of a domain."""
     yield dom.XMLDesc(0)
     readers: list[Callable[[], list[str]]] = [
         lambda: [dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)],
@@ -743,7 +769,7 @@ def domain_xmls(dom: libvirt.virDomain) -> Iterator[str]:
 
 
 def _owner(path: str) -> int | None:
-    """The number of the user whose it is; None where that is not known."""
+    """Return the uid of a path's owner, or None if it is unknown."""
     try:
         return bounded_io.stat(path).st_uid
     except (OSError, ValueError):
@@ -755,7 +781,7 @@ def _is_mounted(folder: str) -> bool:
 
 
 def _mode(path: str) -> int:
-    """What kind of thing is at a path; 0 for nothing, _SILENT where nobody answers."""
+    """Return the mode of a path; 0 if it does not exist, _NO_ANSWER on a timeout."""
     try:
         return bounded_io.stat(path).st_mode
     except bounded_io.StorageTimeout:
@@ -765,7 +791,7 @@ def _mode(path: str) -> int:
 
 
 def _surely_gone(conn: libvirt.virConnect, path: str) -> bool:
-    """Whether a file that is not there is gone, and not only its file system."""
+    """Return whether a missing file was deleted, and its file system is not merely unmounted."""
     folder = os.path.dirname(path)
     try:
         if not bounded_io.names(folder):
@@ -780,7 +806,7 @@ def _surely_gone(conn: libvirt.virConnect, path: str) -> bool:
 
 
 def _pool_mounts(conn: libvirt.virConnect) -> Iterator[str]:
-    """Where storage pools are mounted when they are started."""
+    """Yield the mount points of inactive storage pools."""
     for pool in conn.listAllStoragePools():
         with contextlib.suppress(libvirt.libvirtError):
             tree = ElementTree.fromstring(pool.XMLDesc(0))

@@ -1,7 +1,7 @@
-"""What a volume's content says of itself, and what must not be believed of it.
+"""Information in a volume's content, and the limits of trusting it.
 
-libvirt takes the format of a file in a pool, and the names of other files in it, from its content,
-and starts qemu-img by that. A guest can write any header to its raw disk.
+libvirt derives the format of a file in a pool, and its backing file, from the content, and runs
+qemu-img accordingly. A guest can write any header to its raw disk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from saltvirt.xml.storage.volume import Volume
 if TYPE_CHECKING:
     import libvirt
 
-# formats whose tables say where each block is
+# formats with block tables
 _IN_BLOCKS = ("qcow2", "qed", "vmdk", "vdi", "vhdx", "vpc")
-# libvirt writes a name out of an image into its XML as it is
+# libvirt copies names from an image into its XML without escaping
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def definition(volume: libvirt.virStorageVol) -> Volume:
-    """The Volume of a virStorageVol. Raises OperationFailed: its image names what is no text."""
+    """Return the Volume of a virStorageVol. Raises OperationFailed if it refers to an undecodable
+    name."""
     try:
         xml = volume.XMLDesc(0)
     except UnicodeDecodeError as exc:
@@ -38,8 +39,10 @@ def definition(volume: libvirt.virStorageVol) -> Volume:
 
 
 def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> None:
-    """Raises ImageError for a virStorageVol whose content leads qemu-img to other files, unless a
-    domain of this host declares the format by which it does."""
+    """Raise ImageError if the volume's content refers qemu-img to other files.
+
+    A format that a domain of this host declares is accepted.
+    """
     path = volume.path()
     if not connection.is_local(conn) or not files.is_regular(path):
         return
@@ -63,7 +66,7 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
 
 
 def contradiction(path: str, declared: str, format: str | None) -> str:
-    """Why what a guest declares to be of one format is not used as of another."""
+    """Return the message that the declared format differs from the content's format."""
     return (
         f"{path} is {declared} by the definition of its guest, but {format} by its content or by "
         "what was asked for: the guest may have written it, and libvirt would follow that"
@@ -73,8 +76,7 @@ def contradiction(path: str, declared: str, format: str | None) -> str:
 def refuse_oversized(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, pool: libvirt.virStoragePool
 ) -> None:
-    """Raises ImageError for a virStorageVol whose copy takes more than the virStoragePool has, of
-    which it would leave nothing to others."""
+    """Raise ImageError if a copy of the volume needs more space than the pool has."""
     path = volume.path()
     if not connection.is_local(conn) or not files.is_regular(path):
         return
@@ -91,7 +93,7 @@ def refuse_oversized(
 
 
 def _free_bytes(pool: libvirt.virStoragePool) -> int:
-    """Now; libvirt itself tells of when it last looked."""
+    """Return the current free bytes; libvirt only knows those of the last refresh."""
     folder = ElementTree.fromstring(pool.XMLDesc(0)).findtext("target/path") or ""
     if os.path.isdir(folder) and not f"{folder}/".startswith("/dev/"):
         unit, _, free = bounded_io.room(folder)
@@ -101,8 +103,11 @@ def _free_bytes(pool: libvirt.virStoragePool) -> int:
 
 
 def validate_base(conn: libvirt.virConnect, path: str, format: str | None) -> None:
-    """Raises ImageError, NotFound for a backing file that is none, or leads to files elsewhere
-    that no domain of this host has declared; or that one has as raw."""
+    """Raise ImageError or NotFound for an invalid backing file.
+
+    Invalid is a file that refers to files elsewhere and is not declared by a domain of this host,
+    and one that a domain declares as raw.
+    """
     declared = files.format_by_domains(conn, path)
     if declared == "raw" and format not in (None, "raw"):
         raise errors.ImageError(contradiction(path, declared, format))

@@ -1,4 +1,4 @@
-"""A volume brought to what is given, in one step: compared, grown, taken away."""
+"""Convergence of a volume to its desired state, and its removal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = False) -> StateOutcome:
-    """Makes it so; the Outcome. test: change nothing, only say what would change.
+    """Bring the volume to its desired state.
 
-    Raises OperationFailed for what cannot be changed in a volume that is there.
+    test: change nothing, only report what would change. Raises OperationFailed if an existing
+    volume needs a change that is not possible.
     """
     volume = _find(conn, desired.pool, desired.spec.name)
     if volume is None:
@@ -32,7 +33,7 @@ def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = Fals
         return outcome
     outcome = changed(desired, _facts(conn, volume, desired))
     size = outcome.changes.get("size_bytes")
-    if size and size["new"] < size["old"]:  # said by a test, too, and before anything changes
+    if size and size["new"] < size["old"]:  # also in a test, and before any change
         volumes.refuse_written(conn, desired.pool, volume)
     elif size:
         volumes.refuse_resized(conn, desired.pool, volume)
@@ -42,7 +43,8 @@ def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = Fals
 
 
 def _find(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol | None:
-    """The virStorageVol, looked for anew where libvirt does not know it; None without."""
+    """Return the virStorageVol, after a refresh of the pool if libvirt does not know it, or None.
+    """
     with contextlib.suppress(errors.NotFound):
         return volumes.lookup(conn, pool, name)
     pools.refresh(pools.lookup(conn, pool))
@@ -54,7 +56,7 @@ def _find(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageV
 def _facts(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, desired: DesiredVolume
 ) -> VolumeFacts:
-    """Who uses it is asked only where it matters."""
+    """Return the current state of the volume. Users are determined only if they matter."""
     volume_xml, kind = volume_content.definition(volume), volume.info()[0]
     permissions = volume_xml.permissions
     facts = VolumeFacts(
@@ -93,7 +95,7 @@ def _carry_out(
 def _set_permissions(
     path: str, name: str, permissions: PermissionsSpec, changed: Mapping[str, object]
 ) -> None:
-    """libvirt has no call for it: on the volume's file, which must be on this host."""
+    """Set the permissions of the volume's local file; libvirt has no call for it."""
     if "label" in changed:
         raise errors.Unsupported(f"the label of {path} cannot be changed: use chcon")
     try:
@@ -113,7 +115,7 @@ def _set_permissions(
 def remove(
     conn: libvirt.virConnect, pool: str, name: str, force: bool = False, test: bool = False
 ) -> StateOutcome:
-    """Deletes a volume; the Outcome. One that a guest or another volume uses only with force."""
+    """Delete a volume. A volume in use is deleted only with ``force``."""
     outcome = StateOutcome(f"volume {name} in storage pool {pool}", unchanged_text="is not there")
     if str(pool) not in pools.names(conn):
         return outcome

@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from saltvirt.host.storage.identity import Key
     from saltvirt.spec.volume import VolumeSpec
 
-# so many are held at once while they are deleted
+# maximum number of volumes that are locked at a time for deletion
 _BATCH_SIZE = 200
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
 
 class VolumeInfo(TypedDict):
-    """A volume; sizes in bytes. backing_store: path and format of what it is based on."""
+    """Information about a volume. Sizes are in bytes.
+
+    backing_store: path and format of the backing file.
+    """
 
     type: str
     key: str
@@ -46,7 +49,7 @@ class VolumeInfo(TypedDict):
 
 
 def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol:
-    """The virStorageVol of this name in the pool, which must run. Raises NotFound."""
+    """Return the virStorageVol with this name in an active pool. Raises NotFound."""
     pool_object = pools.lookup(conn, pool)
     if not pool_object.isActive():
         raise errors.OperationFailed(
@@ -64,10 +67,10 @@ def lookup(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorage
 def infos(
     conn: libvirt.virConnect, pool: str | None = None, name: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Volumes by pool and name: see ``virt.volume_infos``.
+    """Return volumes by pool and name; see ``virt.volume_infos``.
 
-    Every volume is read once, as any may be what another is based on. A pool or a volume
-    that cannot be read costs its own entry an ``error``.
+    Every volume is read once, since any of them may be a backing file. A pool or volume that cannot
+    be read gets an ``error`` entry.
     """
     read_pools = {p.name(): _read_pool(p) for p in pools.running(conn)}
     used = usage.read(conn, images=False)
@@ -91,23 +94,23 @@ def infos(
 def users(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol
 ) -> tuple[usage.Usage, frozenset[Key]]:
-    """The Usage that knows which guests use this virStorageVol, and its keys there."""
+    """Return the Usage of the host, and the keys of this virStorageVol."""
     return usage.read(conn, images=False), usage.keys_of_volume(conn, volume)
 
 
 def users_of_pool(
     conn: libvirt.virConnect, pool: libvirt.virStoragePool
 ) -> tuple[list[str], list[str]]:
-    """(guests with volumes of this virStoragePool, those of them that run): sorted names."""
+    """Return (guests with volumes in this pool, running ones among them) as sorted names."""
     used = usage.read(conn, images=False)
     keys = usage.keys_of_pool(conn, used, pool)
     return used.guests(keys), used.running(keys)
 
 
 def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
-    """Deletes what a stopped pool is made of, such as its volume group; True.
+    """Delete the resources of a stopped pool, such as its volume group; True.
 
-    Raises InvalidInput when a guest has a disk in it, or other hosts may have it.
+    Raises InvalidInput if a guest has a disk in the pool, or other hosts may use it.
     """
     guests, _ = users_of_pool(conn, pool)
     if guests:
@@ -119,8 +122,11 @@ def delete_pool(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> bool:
 
 
 def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
-    """Raises InvalidInput for a virStoragePool that is made of more than a folder, while a guest
-    has a device that is not there: it may be a volume of it, as none has one while it is off."""
+    """Raise InvalidInput if a guest has a missing device that may be a volume of this pool.
+
+    Volumes of an inactive volume group have no device. Pools that are only a folder are not
+    affected.
+    """
     if pools.read(pool).type in usage.FILES:
         return
     for dom in conn.listAllDomains():
@@ -135,9 +141,9 @@ def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> N
 
 
 def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> None:
-    """Raises InvalidInput for a virStoragePool that is made of what other hosts may have."""
+    """Raise InvalidInput if other hosts may use the pool's resources."""
     pool_xml = pools.read(pool)
-    if pool_xml.type in usage.FILES:  # of these only a folder goes, and only an empty one
+    if pool_xml.type in usage.FILES:  # for these types only an empty folder is deleted
         return
     devices = [device.path for device in pool_xml.source.devices if device.path]
     for device in devices or [pool_xml.path or pool.name()]:
@@ -149,16 +155,17 @@ def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> Non
 
 
 def define(conn: libvirt.virConnect, pool: str, spec: VolumeSpec) -> bool:
-    """Makes the volume of a VolumeSpec; True."""
+    """Create the volume of a VolumeSpec; True."""
     pool_object = pools.lookup(conn, pool)
     desired = build(spec)
     if pools.read(pool_object).type == "logical" and not spec.backing_store:
-        desired.allocation_bytes = desired.capacity_bytes  # anything less is a snapshot to LVM
+        # with a smaller allocation LVM would create a snapshot
+        desired.allocation_bytes = desired.capacity_bytes
     return _make(conn, pool_object, desired, desired.tostring())
 
 
 def define_xml(conn: libvirt.virConnect, pool: str, xml: str) -> bool:
-    """Makes a volume from its XML text; True."""
+    """Create a volume from its XML text; True."""
     return _make(conn, pools.lookup(conn, pool), Volume.fromstring(xml), xml)
 
 
@@ -176,7 +183,7 @@ def _make(
 
 
 def delete(conn: libvirt.virConnect, pool: str, name: str, force: bool = False) -> bool:
-    """Deletes a volume; True. One that may be in use only with ``force``."""
+    """Delete a volume; True. A volume that may be in use is deleted only with ``force``."""
     volume = lookup(conn, pool, name)
     with contextlib.nullcontext() if force else ensure_unused(conn, pool, [volume]):
         _delete(volume, name, pool)
@@ -186,7 +193,7 @@ def delete(conn: libvirt.virConnect, pool: str, name: str, force: bool = False) 
 def delete_all(
     conn: libvirt.virConnect, pool: str, names: Iterable[str], force: bool = False
 ) -> None:
-    """Deletes these volumes of a pool: what one of them is based on goes with it."""
+    """Delete volumes of a pool, including those that are backing files of others among them."""
     volumes = [lookup(conn, pool, name) for name in names]
     to_delete = {identity.real(volume.path()) for volume in volumes}
     for start in range(0, len(volumes), _BATCH_SIZE):
@@ -208,10 +215,11 @@ def ensure_unused(
     volumes: Collection[libvirt.virStorageVol],
     to_delete: Collection[str] | None = None,
 ) -> Iterator[None]:
-    """For the block these virStorageVols of one pool are unused, and no QEMU opens one.
+    """Ensure that these volumes of one pool are unused within the block, and that no QEMU opens
+    them.
 
-    to_delete: the real paths of what is deleted with them, and so needs none of them; by default
-    theirs. Raises InvalidInput where one of them is not proven unused.
+    to_delete: real paths that are deleted as well; by default those of the volumes. Raises
+    InvalidInput if a volume is not proven to be unused.
     """
     paths = [volume.path() for volume in volumes]
     to_delete = {identity.real(path) for path in paths} if to_delete is None else to_delete
@@ -234,7 +242,7 @@ def ensure_unused(
 def refuse_used(
     conn: libvirt.virConnect, pool: str, volumes: Collection[libvirt.virStorageVol]
 ) -> None:
-    """Raises InvalidInput for virStorageVols of one pool of which not all are proven unused."""
+    """Raise InvalidInput unless all these volumes of one pool are proven to be unused."""
     with ensure_unused(conn, pool, volumes):
         pass
 
@@ -242,10 +250,12 @@ def refuse_used(
 def refuse_written(
     conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol, force: bool = False
 ) -> None:
-    """Raises InvalidInput for a virStorageVol whose data is not to be written over: a guest that
-    runs has it, or a QEMU that libvirt does not know; or somebody is based on it, or uses it who is
-    no guest. It may be the disk of guests that are off and have no saved memory. force: also for
-    one that other hosts may have, whose guests are not asked."""
+    """Raise InvalidInput if the volume must not be overwritten.
+
+    That is a volume that a running guest or an unknown QEMU process has open, that is a backing
+    file, or that has a user other than a guest. Disks of stopped guests without saved memory may be
+    overwritten. force: also accept a volume that other hosts may use; their guests are not checked.
+    """
     name, path = volume.name(), volume.path()
     used, keys = usage.read(conn, sibling_paths=[path]), usage.keys_of_volume(conn, volume)
     if used.running(keys):
@@ -275,14 +285,15 @@ def refuse_written(
 
 
 def refuse_resized(conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol) -> None:
-    """Raises Refused for the disk of a guest that is off and has saved memory."""
+    """Raise Refused for a disk of a stopped guest with saved memory."""
     guests = _guests_with_disk(conn, volume, usage.keys_of_volume(conn, volume))
     _refuse_saved(conn, guests, f"resize volume {volume.name()} in {pool}, a disk of")
 
 
 def _refuse_saved(conn: libvirt.virConnect, guests: Iterable[str], action: str) -> None:
     for guest in sorted(guests):
-        with contextlib.suppress(libvirt.libvirtError):  # of another connection, or gone
+        # a domain of another connection, or undefined
+        with contextlib.suppress(libvirt.libvirtError):
             saved_memory.refuse(conn.lookupByName(guest), action)
 
 
@@ -290,8 +301,10 @@ def _refuse_saved(conn: libvirt.virConnect, guests: Iterable[str], action: str) 
 def prevent_open(
     conn: libvirt.virConnect, pool: str, volume: libvirt.virStorageVol
 ) -> Iterator[None]:
-    """For the block no QEMU opens a virStorageVol that is written over, so that no guest starts on
-    it meanwhile. Raises InvalidInput if one has it open by now."""
+    """Prevent QEMU from opening a volume while it is overwritten.
+
+    Raises InvalidInput if a QEMU process has it open already.
+    """
     with usage.prevent_open(conn, [volume.path()]) as open_reasons:
         if reason := open_reasons[volume.path()]:
             raise errors.InvalidInput(
@@ -303,8 +316,8 @@ def prevent_open(
 def _guests_with_disk(
     conn: libvirt.virConnect, volume: libvirt.virStorageVol, keys: frozenset[Key]
 ) -> set[str]:
-    """The names of the guests of which it is a disk itself; of a server's volume all that use
-    it."""
+    """Return the names of the guests that have the volume as a disk; of a server's volume all
+    users."""
     if not volume.path().startswith("/"):
         return {*usage.read(conn, images=False).guests(keys)}
     return {
@@ -317,7 +330,7 @@ def _guests_with_disk(
 
 
 def _keep_reason(used: usage.Usage, keys: frozenset[Key], to_delete: Collection[str]) -> str | None:
-    """Why a volume must stay, in words; None when it is proven unused."""
+    """Return the reason for keeping a volume; None if it is proven to be unused."""
     guests, all_users = used.guests(keys), used.users_of(keys, to_delete)
     if guests:
         return f"is a disk of {confidential.sensitive_names(guests)}, or what it is based on"
@@ -335,11 +348,10 @@ def resize(
     shrink: bool = False,
     force: bool = False,
 ) -> bool:
-    """Gives a volume another size; True.
+    """Resize a volume; True.
 
-    Less than it has only with ``shrink``: what is beyond is lost, so of one that others need it is
-    refused, and of one that other hosts may have without ``force``. One whose content leads to
-    other files is refused.
+    Shrinking needs ``shrink``, and is refused if others use the volume, or, without ``force``, if
+    other hosts may use it. A volume whose content refers to other files is refused.
     """
     volume = lookup(conn, pool, name)
     old_bytes = volume.info()[1]
@@ -369,11 +381,11 @@ def resize(
 def clone(
     conn: libvirt.virConnect, pool: str, name: str, new_name: str, target_pool: str | None = None
 ) -> bool:
-    """Copies a volume with its data; True. The copy is in ``target_pool``, else beside it.
+    """Copy a volume with its data to ``target_pool``, by default to the same pool; True.
 
-    A copy of a volume that a running guest writes to would be torn, and is refused; no guest starts
-    on it meanwhile. So is one whose content leads to other files, or for which the pool has no
-    room.
+    A volume that a running guest writes to is refused, since the copy would be inconsistent, and no
+    guest can start with it meanwhile. A volume whose content refers to other files is refused, and
+    so is a copy for which the pool has no space.
     """
     volume = lookup(conn, pool, name)
     target = pools.lookup(conn, target_pool or pool)
@@ -400,7 +412,7 @@ def clone(
 
 
 def _read_pool(pool: libvirt.virStoragePool) -> dict[str, Any]:
-    """Each volume's info by name; ``error`` with a text when the pool cannot be listed."""
+    """Return information about each volume by name, or an ``error`` entry for the pool."""
     try:
         volumes = pool.listAllVolumes(0)
     except libvirt.libvirtError as exc:
@@ -417,11 +429,11 @@ def _read(volume: libvirt.virStorageVol) -> VolumeInfo | ReadFailure:
     except errors.VirtError as exc:
         return {"error": str(exc)}
     except libvirt.libvirtError as exc:
-        return {"error": str(translate(exc))}  # such as a file deleted behind libvirt's back
+        return {"error": str(translate(exc))}  # such as a file deleted without libvirt
 
 
 def describe(volume: libvirt.virStorageVol) -> VolumeInfo:
-    """One virStorageVol as plain data, without its users."""
+    """Return information about a virStorageVol, without its users."""
     kind, capacity, allocation = volume.info()
     definition = volume_content.definition(volume)
     backing = None
