@@ -37,7 +37,7 @@ class Done:
     def ok(self):
         return self.rc == 0
 
-    def only_configured(self):
+    def said(self):
         """Its answer in few words."""
         found = re.findall(r'"comment": "((?:[^"\\]|\\.)*)"', self.out)
         # what a host answers that did it is long and says nothing
@@ -272,7 +272,7 @@ def wrong_form(done):
     # the others are salt's own word for minions that failed or did not answer
     allowed = (0, 1) if done.op["via"] == "runner" else (0, 1, 2, 11, 20)
     if not done.late and done.rc not in allowed:
-        found.append(f"exit: {about} ended with {done.rc}: {done.only_configured()}")
+        found.append(f"exit: {about} ended with {done.rc}: {done.said()}")
     if done.rc:
         comments = re.findall(r'"comment": "((?:[^"\\]|\\.)*)"', done.out)
         # a state may have several findings, each in a line
@@ -283,5 +283,5 @@ def wrong_form(done):
         if not done.late and not done.out.strip() and not done.err.strip():
             found.append(f"silent: {about} failed without a word")
     if done.rc == 0 and re.search(r'"result": false', done.out):
-        found.append(f"exit: {about} ended with 0 and said: {done.only_configured()}")
+        found.append(f"exit: {about} ended with 0 and said: {done.said()}")
     return found

@@ -75,7 +75,7 @@ class Run:
         self.model.end(done)
         for one in done:
             how = "killed" if one.killed else one.rc
-            self.say(f"    {words(one.op)}: {how} in {one.seconds} s: {one.only_configured()}")
+            self.say(f"    {words(one.op)}: {how} in {one.seconds} s: {one.said()}")
         where = f"step {number}"
         self._hold(where, [line for one in done for line in act.wrong_form(one)])
         self._await_minions(where)
@@ -152,7 +152,7 @@ class Run:
                 left = [f"{one['name']}: {one['what']}: {one['how']}" for one in last]
                 lines = [*left, *invariants.quiet(seen), *journals(seen)]
                 raise Broken(
-                    where, [f"settle: {line}" for line in lines] + [done.only_configured()]
+                    where, [f"settle: {line}" for line in lines] + [done.said()]
                 )
             time.sleep(3)
         self.told = last
@@ -196,7 +196,7 @@ class Run:
                 done = self._ask("purge", guest.name)
                 guest.named += done.out
                 if not done.ok:
-                    raise Broken(where, [f"again: purge of {guest.name}: {done.only_configured()}"])
+                    raise Broken(where, [f"again: purge of {guest.name}: {done.said()}"])
             guest.status = "gone"
         return strayed
 
@@ -211,7 +211,7 @@ class Run:
                 done = self._ask("backup_undo", name, host=host)
             if not done.ok:
                 raise Broken(
-                    where, [f"again: {done.op['verb']} of {name}: {done.only_configured()}"]
+                    where, [f"again: {done.op['verb']} of {name}: {done.said()}"]
                 )
         return self._look() if kept else seen
 
@@ -270,7 +270,7 @@ class Run:
             done = self._ask("purge", guest.name)
             guest.named += done.out
             if not done.ok:
-                raise Broken("the end", [f"again: purge of {guest.name}: {done.only_configured()}"])
+                raise Broken("the end", [f"again: purge of {guest.name}: {done.said()}"])
             guest.status = "gone"
         if any(guest.strayed for guest in alive):
             self._settle("the end", {"faults": []})
@@ -282,7 +282,7 @@ class Run:
                 done = self._ask("start", guest.name)
                 if not done.ok:
                     raise Broken(
-                        "the end", [f"again: start of {guest.name}: {done.only_configured()}"]
+                        "the end", [f"again: start of {guest.name}: {done.said()}"]
                     )
             elif one["state"] == "paused":
                 host = world.where(self.lab, guest.name)

@@ -133,7 +133,7 @@ def test_what_waits_for_the_next_start_is_on_the_card(inside, api):
     inside.until_text("UUID", "dialog .facts")
     assert "At its next start" not in inside.call("dialog .facts").text
     api.hosts["hyper1"][name]["pending"] = ["memory (1 GiB now, then 2 GiB)", "<b>clock</b>"]
-    api.send("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
+    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
     inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "dialog .facts")
 
 
@@ -167,7 +167,7 @@ def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, a
     api.answers["query"] = {**there, "hyper2": silent}
     api.answers["host_info"] = {**api.do_host_info({}), "hyper2": {"error": "down"}}
     inside.call(".tile.guest")
-    api.send("salt/minion/hyper2/start", {"id": "hyper2"})
+    api.tell("salt/minion/hyper2/start", {"id": "hyper2"})
     first = inside.call(f'.lost li[data-name="{names[0]}"]')
     assert first.get_attribute("title") == (
         f"{names[0]}: last seen on hyper2, which does not respond (since 2026-11-27 20:00 UTC)"
@@ -183,7 +183,7 @@ def test_others_changes_are_seen_by_events(inside, api):
     name = guest_in(api, "running")
     inside.until_text("live", ".live.on")
     api.hosts["hyper1"][name]["state"] = "shutdown"
-    api.send("salt/run/20261124/ret", {"fun": "runner.virt.force_off", "return": {}})
+    api.tell("salt/run/20261124/ret", {"fun": "runner.virt.force_off", "return": {}})
     inside.call(f'.tile.shutdown[data-name="{name}"]')
 
 
@@ -258,9 +258,9 @@ def test_migrate_by_dragging_with_the_reasons_first(inside, api):
 
 def test_a_migration_shows_its_progress(inside, api):
     inside.until_text("live", ".live.on")
-    api.send("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
     inside.until_text("40 %", ".strip")
-    api.send("salt/virt/web99/migrate/done", {"guest": "web99", "message": "web99 was moved"})
+    api.tell("salt/virt/web99/migrate/done", {"guest": "web99", "message": "web99 was moved"})
     inside.until(lambda: not inside.call(".strip").is_displayed(), "it is over")
     inside.run("location.hash = '#jobs'")
     inside.until_text("web99 was moved", ".job.done")
@@ -387,12 +387,12 @@ def test_high_availability_that_is_disarmed_is_said_above_all_views(inside, api)
     assert "disarmed" not in inside.call(".totals").text
     asked = api.do_ha_status({})["ha"]
     api.answers["ha_status"] = {"ha": {**asked, "configured": True, "armed": False}}
-    api.send("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
+    api.tell("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
     inside.until_text("high availability is disarmed", ".totals")
     inside.run("location.hash = '#guests'")
     inside.until_text("high availability is disarmed", ".totals")
     del api.answers["ha_status"]
-    api.send("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
+    api.tell("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
     inside.until(lambda: "disarmed" not in inside.call(".totals").text, "it is armed again")
 
 
@@ -402,7 +402,7 @@ def test_what_is_asked_of_high_availability_breaks_nothing_else(inside, api):
     for answer in (None, {"ha": None}, failed("ha", "the file is damaged")):
         api.answers["ha_status"] = answer
         before = len(api.calls)
-        api.send("salt/virt/ha/wish", {})
+        api.tell("salt/virt/ha/wish", {})
         inside.until(lambda before=before: len(api.calls) >= before + 3, "asked again")
         inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are there")
 
@@ -414,18 +414,18 @@ def test_a_cloud_without_high_availability_is_asked_of_it_once(inside, api):
     inside.call(".tile.guest")
     inside.until_text("live", ".live")
     api.answers["ha_status"] = {"ha": {"result": True, "configured": False, "comment": ""}}
-    api.send("salt/virt/ha/wish", {})
+    api.tell("salt/virt/ha/wish", {})
     inside.until(lambda: asked() == 2, "asked anew")
     before = len(api.calls)
-    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     inside.until(lambda: len(api.calls) >= before + 2, "asked again")
     assert asked() == 2
 
 
 def test_what_a_server_says_is_text(inside, api):
     api.hosts["hyper1"][HOSTILE] = {"cpu": 1, "mem": 1 << 23, "state": HOSTILE, "uuid": HOSTILE}
-    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
-    api.send(
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.tell(
         f"salt/virt/{HOSTILE.replace('/', '')}/init/copy", {"message": HOSTILE, "percent": "x"}
     )
     tile(inside, HOSTILE).click()
@@ -446,17 +446,17 @@ def test_an_answer_of_the_wrong_kind_breaks_nothing(inside, api):
     for answer in ([], "x", None, {"hyper1": 7}, {"hyper1": {"vm_info": {"web1": None}}}):
         api.answers["query"] = api.answers["host_info"] = answer
         before = len(api.calls)
-        api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+        api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
         inside.until(lambda before=before: len(api.calls) >= before + 2, "asked again")
     api.answers.clear()
-    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are back")
 
 
 def test_a_session_that_ends_is_a_new_login(inside, api):
     inside.call(".tile.guest")
     api.valid = False
-    api.send("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     tile(inside, guest_in(api, "running")).click()
     inside.button("Pause", "dialog").click()
     inside.until_text("the session has ended: log in again")
@@ -487,7 +487,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, api, look)
     page.looks(*LOOKS[look])
     assert page.axe() == []
     login(page)
-    api.send("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
+    api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
     for view in ("hosts", "guests", "jobs", "health"):
         page.run("location.hash = arguments[0]", view)
         page.call(f"nav a[href='#{view}'][aria-current]")
