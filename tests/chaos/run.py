@@ -151,9 +151,7 @@ class Run:
             if time.monotonic() > end:
                 left = [f"{one['name']}: {one['what']}: {one['how']}" for one in last]
                 lines = [*left, *invariants.quiet(seen), *journals(seen)]
-                raise Broken(
-                    where, [f"settle: {line}" for line in lines] + [done.said()]
-                )
+                raise Broken(where, [f"settle: {line}" for line in lines] + [done.said()])
             time.sleep(3)
         self.told = last
         self._decide(where, last, step)
@@ -210,9 +208,7 @@ class Run:
             if not done.ok and "is as it was" in done.out:
                 done = self._ask("backup_undo", name, host=host)
             if not done.ok:
-                raise Broken(
-                    where, [f"again: {done.op['verb']} of {name}: {done.said()}"]
-                )
+                raise Broken(where, [f"again: {done.op['verb']} of {name}: {done.said()}"])
         return self._look() if kept else seen
 
     def _ask(self, verb, name, **more):
@@ -281,9 +277,7 @@ class Run:
             if one["state"] == "off":
                 done = self._ask("start", guest.name)
                 if not done.ok:
-                    raise Broken(
-                        "the end", [f"again: start of {guest.name}: {done.said()}"]
-                    )
+                    raise Broken("the end", [f"again: start of {guest.name}: {done.said()}"])
             elif one["state"] == "paused":
                 host = world.where(self.lab, guest.name)
                 self.lab.exec(host, ["virsh", "resume", guest.name], check=False)

@@ -9,7 +9,8 @@ import subprocess
 
 
 def global_addresses(name: str | None = None) -> list[str]:
-    """Return the global addresses of this host; with a name or address, those to which it resolves."""
+    """Return the global addresses of this host; with a name or address, those to which it
+    resolves."""
     argv = ["ip", "-j", "addr", "show", "up"]
     try:
         output = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout

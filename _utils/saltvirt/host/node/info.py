@@ -28,7 +28,8 @@ def node(conn: libvirt.virConnect) -> dict[str, Any]:
 
 
 def free_memory_mib(conn: libvirt.virConnect) -> int:
-    """Return the memory that is not used by running guests, in MiB, less a reserve for the system."""
+    """Return the memory that is not used by running guests, in MiB, less a reserve for the
+    system."""
     held_kib = sum(memory for memory, _cpus in _running(conn))
     return int(conn.getInfo()[1]) - RESERVED_MIB - held_kib // 1024
 

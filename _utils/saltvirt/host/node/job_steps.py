@@ -26,7 +26,8 @@ SendAll = Callable[[list[tuple[str, dict[str, Any]]]], Any]
 
 
 class _EventBatch:
-    """Collects events to send them in one message, since each message costs more than most steps."""
+    """Collects events to send them in one message, since each message costs more than most
+    steps."""
 
     def __init__(self, send_all: SendAll) -> None:
         self._send_all, self._lock = send_all, threading.Lock()

@@ -72,7 +72,8 @@ class AdmissionConfig:
         return from_config(policy_data)
 
     def elsewhere(self) -> dict[str, int]:
-        """Return {shared storage: bytes by which thin disks of other hosts' guests may still grow}."""
+        """Return {shared storage: bytes by which thin disks of other hosts' guests may still
+        grow}."""
         return self.terms.elsewhere if self.terms else {}
 
     def guest(self, operation: str, *names: str) -> AbstractContextManager[None]:

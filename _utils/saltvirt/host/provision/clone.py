@@ -143,7 +143,8 @@ class CloneBuilder(GuestBuilder):
             self.tools.warn(f"{new} has an empty TPM: what is sealed to that of {old} stays closed")
 
     def refuse_lun(self, disk: Disk) -> None:
-        """Raise Unsupported for a LUN of the original, since the clone would write to the same one."""
+        """Raise Unsupported for a LUN of the original, since the clone would write to the same
+        one."""
         if disk.device == "lun" and not (disk.read_only or disk.shareable):
             raise errors.Unsupported(
                 f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.location()}, "
@@ -179,7 +180,8 @@ class CloneBuilder(GuestBuilder):
             )
 
     def make_disks(self) -> None:
-        """Copy the disks while nobody writes to them. Plain libvirt does not take the guest's lock."""
+        """Copy the disks while nobody writes to them. Plain libvirt does not take the guest's
+        lock."""
         sources = [build.image.path for build in self.builds if build.image]
         with unchanged_disks.UnchangedDisks(self.original.name(), sources) as unchanged:
             self.require_stopped()

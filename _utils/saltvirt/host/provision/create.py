@@ -91,7 +91,8 @@ class CreationBuilder(GuestBuilder):
         return "scsi" if by_virtio else None
 
     def add_medium(self, virt_type: str) -> None:
-        """Add a drive with the cloud-init volume, which is written once the interfaces are known."""
+        """Add a drive with the cloud-init volume, which is written once the interfaces are
+        known."""
         path = seed_drive.path(self.tools.admission_config.images_dir, self.spec.name)
         drive = DiskSpec(
             name=seed_drive.NAME, device="cdrom", model=self.medium_bus(virt_type),

@@ -285,7 +285,8 @@ def _disk_paths(conn: libvirt.virConnect, disk: JournalDisk) -> list[str]:
 
 
 def _in_pool(conn: libvirt.virConnect, name: str, volume: str) -> str | None:
-    """Return the path of a pool's volume, also if libvirt has not noticed its file yet; else None."""
+    """Return the path of a pool's volume, also if libvirt has not noticed its file yet; else
+    None."""
     with contextlib.suppress(libvirt.libvirtError):
         pool = conn.storagePoolLookupByName(name)
         tree = ElementTree.fromstring(pool.XMLDesc(0))

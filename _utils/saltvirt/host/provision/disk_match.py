@@ -139,7 +139,8 @@ class DiskMatch:
             )
 
     def _keeps_data(self, spec: DiskSpec, disk: Disk) -> bool:
-        """Return whether a matched disk keeps its data: the spec names the same location or none."""
+        """Return whether a matched disk keeps its data: the spec names the same location or
+        none."""
         if spec.removable:
             return False
         if not (spec.source or spec.source_file) or self._is_at(spec, disk):
@@ -162,7 +163,8 @@ class DiskMatch:
         return source.locations() if source else set()
 
     def _in_pool(self, spec: DiskSpec) -> Source:
-        """Return the Source of the volume that a DiskSpec names, with every form of its location."""
+        """Return the Source of the volume that a DiskSpec names, with every form of its
+        location."""
         pool_name, volume = spec.pool or "", spec.source_file or ""
         source = Source(pool=pool_name, volume=volume)
         path = files.volume_path(self.conn, pool_name, volume)
@@ -287,7 +289,8 @@ class DiskMatch:
             )
 
     def _is_own(self, disk: Disk) -> bool:
-        """Return whether the disk was created for the guest, or is a snapshot layer of such a disk."""
+        """Return whether the disk was created for the guest, or is a snapshot layer of such a
+        disk."""
         own_disks = [
             own_disk for own_disk in self.actual.record.disks if own_disk.target == disk.target
         ]

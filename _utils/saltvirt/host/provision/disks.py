@@ -361,7 +361,8 @@ def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: s
 
 
 def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
-    """Raise Refused for a disk that is read by others, is a backing file, or is used by the host."""
+    """Raise Refused for a disk that is read by others, is a backing file, or is used by the
+    host."""
     writable = [(w, w.path) for w in builds if w.path and not w.spec.removable]
     if not writable:
         return
@@ -392,7 +393,8 @@ def _kernel_use(path: str) -> str | None:
 
 
 def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
-    """Return why a device may hold data of another host, or None; other hosts are not asked here."""
+    """Return why a device may hold data of another host, or None; other hosts are not asked
+    here."""
     sharing_reason = usage.others_may_have(conn, path)
     if not sharing_reason:
         return None

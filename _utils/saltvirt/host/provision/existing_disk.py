@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def is_block(path: str) -> bool:
-    """Return whether the path is a block device or a link to one. Raises bounded_io.StorageTimeout."""
+    """Return whether the path is a block device or a link to one. Raises
+    bounded_io.StorageTimeout."""
     try:
         return stat.S_ISBLK(bounded_io.stat(path).st_mode)
     except bounded_io.StorageTimeout:
@@ -42,7 +43,8 @@ def refuse_leftover(spec: DiskSpec, guest: str, location: str) -> None:
 
 
 def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> str:
-    """Return advice for a disk whose location is occupied, possibly by a disk of a renamed guest."""
+    """Return advice for a disk whose location is occupied, possibly by a disk of a renamed
+    guest."""
     keys = identity.keys_of(path)
     for dom in conn.listAllDomains():
         for tree in files.trees(dom) if dom.name() != guest else ():

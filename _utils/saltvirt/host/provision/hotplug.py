@@ -67,7 +67,8 @@ def _update(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
 
 
 def _medium(dom: libvirt.virDomain, change: Change, desired: Domain) -> None:
-    """Change the medium. A booting system can close the tray before the medium is inserted: retry."""
+    """Change the medium. A booting system can close the tray before the medium is inserted:
+    retry."""
     for _ in range(MAX_MEDIUM_TRIES - 1):
         try:
             return _update(dom, change, desired)

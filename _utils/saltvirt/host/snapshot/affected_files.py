@@ -54,7 +54,8 @@ def layers(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
 
 
 def merged_paths(snapshots: Iterable[libvirt.virDomainSnapshot]) -> set[str]:
-    """Return the layers of external snapshots, and the files below them into which they are merged."""
+    """Return the layers of external snapshots, and the files below them into which they are
+    merged."""
     paths = set()
     for path in layers(snapshots):
         paths |= set(chains.read(path, "qcow2").paths[:2]) if path.startswith("/") else {path}

@@ -59,7 +59,8 @@ def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Snapshot
 
 
 def compares(conn: libvirt.virConnect) -> bool:
-    """Return whether libvirt compares disks and media before it deletes a running guest's snapshot."""
+    """Return whether libvirt compares disks and media before it deletes a running guest's
+    snapshot."""
     return bool(conn.getType() == DRIVER and conn.getLibVersion() >= _COMPARES)
 
 

@@ -453,7 +453,8 @@ def _admit(
     target: SnapshotNode,
     admission_config: AdmissionConfig | None,
 ) -> None:
-    """Raise NoRoom if a stopped guest would be started with the snapshot's memory beyond capacity."""
+    """Raise NoRoom if a stopped guest would be started with the snapshot's memory beyond
+    capacity."""
     if admission_config and target.state in revert_devices.RUNS and target.memory != "no":
         with admission_config.lock():
             admission.check_start(conn, admission_config, domain)
@@ -484,7 +485,8 @@ def _revert_files(
 def _refuse_needed(
     conn: libvirt.virConnect, domain: libvirt.virDomain, target: SnapshotNode
 ) -> None:
-    """Raise Refused if something else on this host uses a disk that an internal snapshot reverts."""
+    """Raise Refused if something else on this host uses a disk that an internal snapshot
+    reverts."""
     affected_files.refuse(
         conn,
         domain,
@@ -572,7 +574,8 @@ def _drop(
     to_delete: Collection[SnapshotNode],
     unused: Collection[str],
 ) -> None:
-    """Delete snapshots that the reverted guest is not based on; nothing is merged into its files."""
+    """Delete snapshots that the reverted guest is not based on; nothing is merged into its
+    files."""
     vir_snapshots = _by_name(domain)
     current_sources = {disk.location for disk in reader.guest(conn, domain).disks}
     for snapshot in to_delete:

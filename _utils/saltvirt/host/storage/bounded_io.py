@@ -178,7 +178,8 @@ def _exchange(query: list[Any], timeout_s: float) -> tuple[Any, list[int]] | Non
 
 
 def _abandon_worker() -> None:
-    """Kill the worker and forget it. It exits when the kernel lets it; this process does not wait."""
+    """Kill the worker and forget it. It exits when the kernel lets it; this process does not
+    wait."""
     if _worker and _worker[0].pid == os.getpid():
         _worker[0].process.kill()
         _worker[0].channel.close()
@@ -201,7 +202,8 @@ def _receive(channel: socket.socket, deadline: float) -> tuple[bytes, list[int]]
 
 
 def _worker_channel() -> socket.socket:
-    """Return the channel to the worker, starting one if necessary. Each process has its own worker."""
+    """Return the channel to the worker, starting one if necessary. Each process has its own
+    worker."""
     if not _worker or _worker[0].pid != os.getpid() or _worker[0].process.poll() is not None:
         parent_end, worker_end = socket.socketpair()
         argv = [sys.executable or "python3", "-I", "-S", file_probe.__file__]
@@ -333,7 +335,8 @@ def files(folder: str) -> list[str]:
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Yield the paths of all files below a folder; nothing if it is not a folder. Raises OSError."""
+    """Yield the paths of all files below a folder; nothing if it is not a folder. Raises
+    OSError."""
     try:
         entries = _entries(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -177,7 +177,8 @@ def _recorded_location(own_disk: OwnDisk) -> DiskLocation:
 
 
 def _location_of(node: ElementTree.Element) -> DiskLocation | None:
-    """Return the path or (pool, volume) of a disk element; None if the guest does not write to it."""
+    """Return the path or (pool, volume) of a disk element; None if the guest does not write to
+    it."""
     source = node.find("source")
     if source is None or node.get("device", "disk") not in _DISKS:
         return None

@@ -1,4 +1,5 @@
-"""Backing chains of disks, followed to find all users of a file; no image is opened for its data."""
+"""Backing chains of disks, followed to find all users of a file; no image is opened for its
+data."""
 
 from __future__ import annotations
 

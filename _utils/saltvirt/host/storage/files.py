@@ -45,7 +45,8 @@ def format_of(node: ElementTree.Element) -> str | None:
 
 
 def declared(disk: ElementTree.Element) -> str:
-    """Return the format that a definition declares for a disk; raw, as in libvirt, if it has none."""
+    """Return the format that a definition declares for a disk; raw, as in libvirt, if it has
+    none."""
     return format_of(disk) or "raw"
 
 

@@ -118,7 +118,8 @@ def _files(folders: list[str], state_dir: str) -> Iterator[str]:
 
 
 def _listed(folder: str, max_entries: int | None = None) -> list[str]:
-    """Return the paths in a folder; none if it is not a folder. Raises OSError, also for too many."""
+    """Return the paths in a folder; none if it is not a folder. Raises OSError, also for too
+    many."""
     try:
         return [os.path.join(folder, name) for name in bounded_io.names(folder, max_entries)]
     except (FileNotFoundError, NotADirectoryError):

@@ -84,7 +84,8 @@ def _elements(root: Element) -> Iterator[Element]:
 
 
 def _closed(node: Element) -> bool:
-    """Return whether the definition lists the backing chain to its end, which is an empty element."""
+    """Return whether the definition lists the backing chain to its end, which is an empty
+    element."""
     backing_node, depth = node.find("backingStore"), 0
     while (
         backing_node is not None and backing_node.find("source") is not None and depth < _MAX_DEPTH

@@ -21,7 +21,8 @@ _CAPACITY_XATTR = "user.saltvirt.capacity"
 
 @dataclass(frozen=True)
 class UploadRange:
-    """The offset in the volume and the length of the data, in bytes. Length 0 means the whole file."""
+    """The offset in the volume and the length of the data, in bytes. Length 0 means the whole
+    file."""
 
     offset: int = 0
     length: int = 0

@@ -249,7 +249,8 @@ def users_here(
 
 
 def _matching_users(used: Usage, identity_fact: sharing.FileIdentity) -> Iterator[StorageUser]:
-    """Yield the users of storage that may be the same as on another host, by path, name or inode."""
+    """Yield the users of storage that may be the same as on another host, by path, name or
+    inode."""
     names = {("server", name) for name in identity_fact.names}
     for key, users in used.users.items():
         matches = _may_be_same(key, identity_fact) if isinstance(key, str) else key in names

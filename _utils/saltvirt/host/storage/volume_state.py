@@ -43,7 +43,8 @@ def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = Fals
 
 
 def _find(conn: libvirt.virConnect, pool: str, name: str) -> libvirt.virStorageVol | None:
-    """Return the virStorageVol, after a refresh of the pool if libvirt does not know it, or None."""
+    """Return the virStorageVol, after a refresh of the pool if libvirt does not know it, or
+    None."""
     with contextlib.suppress(errors.NotFound):
         return volumes.lookup(conn, pool, name)
     pools.refresh(pools.lookup(conn, pool))
