@@ -513,7 +513,7 @@ def test_a_host_whose_disk_takes_nothing_keeps_its_lease_when_a_peer_says_someth
         goes_on.wait()
 
     peer = three.agents["hv2"]
-    until(lambda: "hv2" in one.state.acks, "the peer")
+    until(lambda: "hv2" in one.state.acks and "hv2" in three.master.beats, "the peer")
     boot = peer.state.boot
 
     def renewed():
