@@ -1,4 +1,4 @@
-"""A guest's backup: its host shows the disks, the target's machine reads them."""
+"""Back up a guest: its host exports the disks, and the target's machine reads them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from saltvirt.operations.journal import lock, slots
 
 @dataclass(frozen=True)
 class _BackupJob:
-    """host: where the guest is. machine: where the target is."""
+    """A planned backup. host: the host of the guest. machine: the minion of the target."""
 
     host: str
     machine: str
@@ -39,23 +39,27 @@ class _BackupJob:
 
     @property
     def disks(self) -> dict[str, str]:
-        """Disk to how it is to be taken, in words."""
+        """How each disk will be backed up."""
         methods = {
-            disk_plan.target: f"what changed since {disk_plan.parent}"
+            disk_plan.target: f"changes since {disk_plan.parent}"
             if disk_plan.parent
-            else f"whole: {disk_plan.reason}"
+            else f"full: {disk_plan.reason}"
             for disk_plan in self.plan.disks
         }
         return {
             **methods,
-            **{disk: f"not: {reason}" for disk, reason in self.inspection.skipped.items()},
+            **{disk: f"skipped: {reason}" for disk, reason in self.inspection.skipped.items()},
         }
 
 
 @dataclass(frozen=True)
 class _OtherTargets:
-    """Of other targets. needed: the checkpoints from which the next increments there begin.
-    superseded: those of their backups from which none does. silent: the targets that do not say."""
+    """The checkpoints of a guest that backups at other targets use.
+
+    needed: the checkpoints from which the next increments at these targets start. superseded: the
+    checkpoints of their backups from which no increment starts. silent: the targets that did not
+    answer.
+    """
 
     needed: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
@@ -63,9 +67,11 @@ class _OtherTargets:
 
 
 class CreateBackup:
-    """Makes one. to: the name of a target; None: the only one. whole: all disks are read whole.
-    by: who asked for it. host: where the guest is and nowhere else, though not every host
-    answers."""
+    """Back up one guest.
+
+    target_name: None: the only target. full: read all disks completely. requester: the user who
+    requested the backup. host: the only host of the guest, even if other hosts do not answer.
+    """
 
     def __init__(
         self,
@@ -81,7 +87,7 @@ class CreateBackup:
         self.full, self.requester, self.host = bool(full), requester, host
 
     def check(self) -> Checked:
-        """How each disk would be taken."""
+        """Return how each disk would be backed up."""
         reasons = Reasons()
         with reasons:
             target = self._policy().target(self.target_name)
@@ -89,13 +95,16 @@ class CreateBackup:
                 lock.refuse_taken(self.fleet.opts, names.guest(self.name))
             job = self._prepare(target)
             reasons.raise_first()
-            comment = f"{self.name} on {job.host} would be backed up to {target.name}"
+            comment = f"would back up {self.name} on {job.host} to {target.name}"
             details = {"host": job.host, "disks": job.disks}
             return Checked(self.name, comment, {"backup": job.plan.ident}, details)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, Refused, OperationFailed, ConnectionFailed."""
+        """Create the backup.
+
+        Raises NotFound, InvalidInput, Refused, OperationFailed, ConnectionFailed.
+        """
         name = names.guest(self.name)
         target = self._policy().target(self.target_name)
         with lock.guest(self.fleet.opts, name, "virt.backup"):
@@ -109,7 +118,7 @@ class CreateBackup:
         return policy.read(settings.of_master(self.fleet.opts))
 
     def _prepare(self, target: TargetPolicy, reader: bool = False) -> _BackupJob:
-        """reader: the machine of the target also says by which certificate it reads."""
+        """Return the plan. reader: the machine of the target issues a one-time certificate."""
         host = lifecycle.host_for_write(self.fleet, self.name, self.host)
         machine = target.machine(host)
         answer = self.fleet.call(host, "virt.backup_look", {"name": self.name})
@@ -117,7 +126,7 @@ class CreateBackup:
         if not inspection.disks:
             reason = "; ".join(f"{disk}: {reason}" for disk, reason in inspection.skipped.items())
             raise errors.InvalidInput(
-                f"{self.name} has no disk to back up: {reason or 'none at all'}"
+                f"{self.name} has no disk that can be backed up: {reason or 'it has no disks'}"
             )
         arguments = {"folder": target.folder, "host": host, "look": answer,
                  "whole": self.full, "chain": target.chain, "mounted": target.mounted,
@@ -126,28 +135,33 @@ class CreateBackup:
             self.fleet.call(machine, "virt.backup_plan", arguments), machine
         )
         if reader and not plan.reader:
-            raise errors.BadAnswer(f"{machine}: it does not say by what it reads")
+            raise errors.BadAnswer(f"{machine}: no certificate of the reader in the answer")
         self._refuse_another(target, host, inspection, plan)
         return _BackupJob(host, machine, inspection, plan)
 
     def _refuse_another(
         self, target: TargetPolicy, host: str, inspection: GuestInspection, plan: BackupPlan
     ) -> None:
-        """Raises Refused for a UUID that is another guest's: its host says which one it is, and
-        what it says must not become the latest backup of the other one."""
+        """Raise Refused for the UUID of another guest.
+
+        The host reports the UUID, and its report must not create the latest backup of another
+        guest.
+        """
         if plan.guest in (None, self.name):
             return
-        claim = f"{host} says that {self.name} has the UUID {inspection.uuid}"
+        claim = f"{host} reports the UUID {inspection.uuid} for {self.name}"
         hosts, silent = inventory.gather(self.fleet)
         for hypervisor in hosts:
             for guest in hypervisor.guests:
                 if guest.uuid == inspection.uuid and hypervisor.name != host:
-                    raise errors.Refused(f"{claim}, and so does {hypervisor.name} of {guest.name}")
+                    raise errors.Refused(
+                        f"{claim}, and {hypervisor.name} reports it for {guest.name}"
+                    )
         if silent and not self.host and plan.host not in (None, host):
             raise errors.Refused(
-                f"{claim}; that was {plan.guest}'s on {plan.host} by the backups at {target.name}, "
-                f"and {', '.join(sorted(silent))} does not answer: where you know that it is the "
-                f"same guest, give host={host}"
+                f"{claim}; in the backups at {target.name} it belongs to {plan.guest} on "
+                f"{plan.host}, and {', '.join(sorted(silent))} does not answer: if you know that "
+                f"this is the same guest, add host={host}"
             )
 
     def _create(self, target: TargetPolicy) -> Result:
@@ -160,14 +174,14 @@ class CreateBackup:
         opts, per_host = self.fleet.opts, self._policy().at_once_per_host
         limits = {job.host: per_host}, {target.name: target.at_once}
         with slots.backing_up(opts, *limits, wait, f"the backup of {self.name}"):
-            # meanwhile much may have changed
+            # the guest may have changed in the meantime
             return self._execute(target, self._prepare(target, True) if waited else job)
 
     def _execute(self, target: TargetPolicy, job: _BackupJob) -> Result:
         backup_id = job.plan.ident
         self.report.step(
             "begin",
-            f"{self.name}: backing it up from {job.host} to {target.name}",
+            f"backing up {self.name} from {job.host} to {target.name}",
             backup=backup_id,
         )
         with ThreadPoolExecutor(1) as pool:
@@ -184,7 +198,7 @@ class CreateBackup:
         return self._make_result(target, job, serving, written, leftovers)
 
     def _copy_disks(self, target: TargetPolicy, job: _BackupJob) -> tuple[Serving, BackupResult]:
-        """The host shows the disks, and the target's machine reads them."""
+        """Have the host export the disks and the target's machine read them."""
         arguments = {
             "name": self.name, "ident": job.plan.ident, "reader": job.plan.reader,
             "disks": [disk.to_answer() for disk in job.plan.disks],
@@ -192,7 +206,7 @@ class CreateBackup:
         answer = self.fleet.call(job.host, "virt.backup_begin", arguments, long=True)
         serving = Serving.from_answer(answer, job.host)
         if serving.uuid != job.inspection.uuid:
-            raise errors.BadAnswer(f"{job.host} shows another guest than it told of")
+            raise errors.BadAnswer(f"{job.host} exports another guest than it inspected")
         return serving, self._pull(target, job, answer)
 
     def _pull(self, target: TargetPolicy, job: _BackupJob, serving: Any) -> BackupResult:
@@ -209,10 +223,10 @@ class CreateBackup:
 
     def _watch(self, _tag: str, event: dict[str, Any]) -> None:
         if event.get("percent") is not None:
-            self.report.progress(event["percent"], f"{self.name}: {event['percent']} % is read")
+            self.report.progress(event["percent"], f"{self.name}: {event['percent']} % read")
 
     def _query_others(self, target: TargetPolicy, job: _BackupJob) -> _OtherTargets:
-        """What the other targets say of the guest's checkpoints. In a thread of its own."""
+        """Ask the other targets which checkpoints of the guest they use. Runs in a thread."""
         targets = [
             candidate
             for candidate in self._policy().targets.values()
@@ -231,8 +245,8 @@ class CreateBackup:
         for target in other_targets:
             machines.setdefault(target.machine(job.host), []).append(target)
         needed, superseded, silent = set(), set(), []
-        for machine, targets in machines.items():  # one job for all targets that it has
-            # below the mount point of one that is missing is a target that needs nothing
+        for machine, targets in machines.items():  # one job for all targets of a machine
+            # mounted: an empty mount point would look like a target that needs no checkpoint
             calls = [
                 {"folder": member.folder, "mounted": member.mounted, **common} for member in targets
             ]
@@ -252,7 +266,7 @@ class CreateBackup:
         return _OtherTargets(frozenset(needed), frozenset(superseded), tuple(silent))
 
     def _end_export(self, job: _BackupJob, good: bool, needed: tuple[str, ...]) -> str | None:
-        """Has the host end it; why it had ended by itself before, or could not."""
+        """Have the host end the export. Return why it had ended before, or could not be ended."""
         arguments = {"name": self.name, "ident": job.plan.ident, "good": good, "needed": needed}
         try:
             answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
@@ -263,8 +277,11 @@ class CreateBackup:
     def _prune_checkpoints(
         self, job: _BackupJob, written: BackupResult, other_targets: _OtherTargets
     ) -> tuple[str, ...]:
-        """What is left on the host after a backup that is good. Only checkpoints go that a target
-        here has made: others are those of another master, or of a target that is silent."""
+        """Remove checkpoints after a good backup. Return what could not be removed.
+
+        Only checkpoints that a target of this master created are removed: others may belong to
+        another master, or to a target that does not answer.
+        """
         own_checkpoints = {chains.checkpoint(job.plan.ident), *written.checkpoints}
         obsolete = {
             *job.plan.needed,
@@ -277,13 +294,13 @@ class CreateBackup:
         needed = sorted({*job.inspection.checkpoints} - removable | own_checkpoints)
         arguments = {"name": self.name, "ident": job.plan.ident, "good": True, "needed": needed}
         leftovers = tuple(
-            f"the checkpoints of the backups at {target_name} stay: it does not answer"
+            f"retained the checkpoints of the backups at {target_name}, which does not answer"
             for target_name in other_targets.silent
         )
         with contextlib.suppress(errors.VirtError):
             answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
             return (*leftovers, *ServingEnd.from_answer(answer, job.host).left)
-        return (*leftovers, f"what {job.host} showed may be left there: virt.backup_end ends it")
+        return (*leftovers, f"{job.host} may still export the disks: end that with virt.backup_end")
 
     def _make_result(
         self,
@@ -296,14 +313,11 @@ class CreateBackup:
         moved_size = units.human_bytes(written.moved_bytes)
         method = serving.consistency + (f" ({serving.note})" if serving.note else "")
         comment = (
-            f"{self.name} was backed up to {target.name}: {written.ident}, {moved_size} read, "
-            f"{method}"
+            f"backed up {self.name} to {target.name}: {written.ident}, {moved_size} read, {method}"
         )
         self.report.done(comment, backup=written.ident)
         disks = {
-            disk.target: f"what changed since {disk.parent}"
-            if disk.parent
-            else f"whole: {disk.reason}"
+            disk.target: f"changes since {disk.parent}" if disk.parent else f"full: {disk.reason}"
             for disk in serving.disks
         }
         details: dict[str, Any] = {
@@ -321,9 +335,11 @@ class CreateBackup:
 def list_all(
     fleet: Fleet, name: str | None = None, target_name: str | None = None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """(target to its backups, of one guest or of all; target to why it did not say). target_name:
-    of that
-    target alone. Raises InvalidInput, NotFound."""
+    """Return the backups at each target, and the error of each target that did not answer.
+
+    name: of one guest; None: of all. target_name: at one target; None: at all. Raises InvalidInput,
+    NotFound.
+    """
     backups: dict[str, list[dict[str, Any]]] = {}
     silent: dict[str, str] = {}
     uuid = None if name is None else uuid_of(fleet, name)
@@ -338,8 +354,10 @@ def list_all(
 
 
 def uuid_of(fleet: Fleet, name: str) -> str | None:
-    """The UUID of the guest that has the name now: its backups may have another one. None where
-    no host that answers has one, or several have."""
+    """Return the UUID of the guest that has the name now; its backups may have another one.
+
+    Returns None if no host, or several hosts, report such a guest.
+    """
     hosts, _ = inventory.gather(fleet)
     uuids = {guest.uuid for host in hosts for guest in host.guests if guest.name == name}
     return uuids.pop() if len(uuids) == 1 else None
@@ -352,8 +370,10 @@ def list_at(
     uuid: str | None = None,
     newest: bool = False,
 ) -> list[ListedBackup]:
-    """What is at a target: all, or of one guest by its name and UUID. newest: of each guest the
-    last one, and the last good one. Raises as Fleet.one does."""
+    """Return the backups at a target: all, or those of one guest by its name and UUID.
+
+    newest: only the last backup of each guest, and its last good one. Raises as Fleet.call does.
+    """
     machine = target_upkeep.target_host(fleet, target)
     arguments: dict[str, Any] = {"folder": target.folder, "mounted": target.mounted}
     filters = {"name": name, "uuid": uuid, "newest": newest or None}
@@ -362,11 +382,11 @@ def list_at(
     while True:
         answer = fleet.call(machine, "virt.backup_list", arguments, long=False)
         if not isinstance(answer, list):
-            raise errors.BadAnswer(f"{machine}: its answer to virt.backup_list is no list")
+            raise errors.BadAnswer(f"{machine}: the answer to virt.backup_list is not a list")
         page = [ListedBackup.from_answer(entry, machine) for entry in answer]
         last = (backups[-1].uuid or "", backups[-1].ident) if backups else ("", "")
         if any((entry.uuid or "", entry.ident) <= last for entry in page) and backups:
-            raise errors.BadAnswer(f"{machine}: its answers to virt.backup_list have no order")
+            raise errors.BadAnswer(f"{machine}: the answers to virt.backup_list are not ordered")
         backups += page
         if not page or pages.is_last(answer):
             return backups

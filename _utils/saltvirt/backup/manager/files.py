@@ -1,5 +1,8 @@
-"""Single files of a backup: the machine that has the target reads them, and keeps what is taken
-out. No content passes the master."""
+"""List and extract single files of a backup.
+
+The machine of the target reads the backup and stores the extracted files. Their content does not
+pass through the master.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,12 @@ from saltvirt.operations.core.report import Report
 
 @dataclass(frozen=True)
 class FilesRequest:
-    """name: of the guest that was backed up, or its UUID. path: in the guest. backup: its name, its
-    number, or ``latest``. to: the target; None: the default. filesystem: the one that is looked
-    into; None: what the guest's system mounts."""
+    """Which files of which backup.
+
+    name: the guest that was backed up, or its UUID. path: the path in the guest. backup: the name
+    or number of the backup, or ``latest``. target_name: None: the default target. filesystem: the
+    file system to read; None: the file systems as the guest's operating system mounts them.
+    """
 
     name: str
     path: str
@@ -29,23 +35,23 @@ class FilesRequest:
 
 
 class ListFiles:
-    """What is in a folder of a guest. Nothing is changed by it."""
+    """List a folder of a guest in a backup. Changes nothing."""
 
     def __init__(self, fleet: Fleet, request: FilesRequest, report: Report) -> None:
         self.fleet, self.request, self.report = fleet, request, report
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, and what the machine says."""
+        """Return the list. Raises InvalidInput, NotFound, and the errors of the machine."""
         machine, answer = _query(self.fleet, self.request, self.report, "virt.backup_ls", {})
         listing = FileListing.from_answer(answer, machine)
         path = files.parse_path(self.request.path)
         count = len(listing.files) + listing.more
-        names = units.pluralize(count, "name")
-        comment = f"{path} of {listing.guest} has {names} in {listing.ident}"
+        items = units.pluralize(count, "item")
+        comment = f"{path} of {listing.guest} has {items} in {listing.ident}"
         if listing.more:
-            comment += f"; {len(listing.files)} are shown"
+            comment += f"; showing {len(listing.files)}"
         for point, reason in listing.missing.items():
-            comment += f"; {point} is missing: {reason}"
+            comment += f"; {point} is not mounted: {reason}"
         entries = [entry.to_answer() for entry in listing.files]
         details = {
             "host": machine, "backup": listing.ident, "files": entries,
@@ -56,8 +62,10 @@ class ListFiles:
 
 
 class ExtractFile:
-    """Takes a file out. dest: its path on the machine of the target; None: a new one. most_bytes:
-    nothing larger."""
+    """Extract a file or a folder.
+
+    dest: the path on the machine of the target; None: a new file. max_bytes: the maximum size.
+    """
 
     def __init__(
         self,
@@ -71,21 +79,21 @@ class ExtractFile:
         self.dest, self.max_bytes = dest, max_bytes
 
     def check(self) -> Checked:
-        """What would be taken out, and where it would go."""
+        """Return what would be extracted, and to which path."""
         machine, file_info = self._query(True)
         size = units.human_bytes(file_info.size_bytes)
         kind = f"a file of {size}" if file_info.kind == files.FILE else "a folder, as a tar file"
         dest = self.dest or "a new file"
         comment = f"{self.request.path} in {file_info.ident} is {kind}: "
-        comment += f"{dest} on {machine} would be it"
+        comment += f"would extract it to {dest} on {machine}"
         return Checked(self.request.name, comment, {"path": self.dest}, {"host": machine})
 
     def run(self) -> Result:
-        """Raises InvalidInput, NotFound, and what the machine says."""
+        """Extract it. Raises InvalidInput, NotFound, and the errors of the machine."""
         machine, file_info = self._query(False)
         size = units.human_bytes(file_info.size_bytes)
         source = f"{self.request.path} from {file_info.ident}"
-        comment = f"{source} is {file_info.path} on {machine}, {size}; root alone can read it"
+        comment = f"extracted {source} to {file_info.path} on {machine}, {size}; readable by root"
         self.report.done(comment, backup=file_info.ident, host=machine)
         changes = {"path": file_info.path}
         details = {"host": machine, "backup": file_info.ident, "size_bytes": file_info.size_bytes}
@@ -100,7 +108,7 @@ class ExtractFile:
 def _query(
     fleet: Fleet, request: FilesRequest, report: Report, verb: str, options: dict[str, Any]
 ) -> tuple[str, Any]:
-    """(the machine of the target, what it answers)."""
+    """Return the machine of the target, and its answer."""
     target = policy.read(settings.of_master(fleet.opts)).target(request.target_name)
     machine = target_upkeep.target_host(fleet, target)
     arguments = {
@@ -108,5 +116,5 @@ def _query(
         "path": files.parse_path(request.path), "backup": request.backup,
         "filesystem": request.filesystem, **options,
     }  # fmt: skip
-    report.step("look", f"{request.name}: {machine} looks into the backup", host=machine)
+    report.step("look", f"{request.name}: {machine} opens the backup", host=machine)
     return machine, fleet.call(machine, verb, arguments, long=True)

@@ -1,7 +1,7 @@
-"""Guests that run from a backup while its blocks come in: seen through, or brought on again.
+"""Complete or resume live restores: guests that run from a backup while it is being copied.
 
-Who stands on which backup is asked of the targets: there the master wrote it. What a hypervisor
-says of its own guest decides about that guest alone.
+The targets record which guest runs from which backup. What a hypervisor reports about its own guest
+decides about that guest only.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import lock
 
 _POLL_S = 2
-# while somebody waits it is shown anew so often where it is cut off
+# how often an interrupted restore is resumed while the runner waits for it
 _RECONNECT_S = 30
 VERB = "virt.backup_instant"
 
 
 @dataclass(frozen=True)
 class RunningRestore:
-    """uuid: of the guest that was backed up. stand: the guest that runs from it, and where."""
+    """A guest that runs from a backup.
+
+    uuid: the UUID of the guest that was backed up. pin: the guest that runs from it, and its host.
+    """
 
     target: TargetPolicy
     uuid: str
@@ -47,7 +50,7 @@ class RunningRestore:
 
     @property
     def location(self) -> dict[str, Any]:
-        """The backup, for the machine of its target."""
+        """The arguments that identify the backup for the machine of its target."""
         return {
             "folder": self.target.folder, "mounted": self.target.mounted, "uuid": self.uuid,
             "backup": self.backup_id,
@@ -55,9 +58,12 @@ class RunningRestore:
 
 
 def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
-    """What its host says of the guest. One that stands on another backup stands on this no more."""
+    """Return the status of the restore on the guest's host.
+
+    A guest that runs from another backup no longer needs this one.
+    """
     host = restore.pin.host
-    fleet.hosts(host)  # the target says so
+    fleet.hosts(host)  # the name comes from the target
     request = calls.LiveRestoreRequest(restore.pin.guest)
     status = calls.LIVE_RESTORE_STATUS.ask(fleet, host, request)
     if status.state not in (MISSING, COMPLETE) and status.ident not in (None, restore.backup_id):
@@ -66,8 +72,10 @@ def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
 
 
 def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
-    """The same; the backup is let go where the guest does not need it any more. Hold the guest's
-    lock: one that is being made is not there yet."""
+    """Unpin the backup if the guest no longer needs it, and return the status of the restore.
+
+    The caller holds the guest's lock: a guest that is being created does not exist yet.
+    """
     status = read_status(fleet, restore)
     if status.state in (MISSING, COMPLETE):
         machine, target = target_upkeep.target_host(fleet, restore.target), restore.target
@@ -80,7 +88,10 @@ def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
 
 
 class FinishLiveRestore:
-    """name: of the guest; None: all, and none is waited for. timeout_s: so long is waited."""
+    """Resume live restores, and wait for the one of a single guest.
+
+    name: the guest; None: all guests, without waiting. timeout_s: the maximum time to wait.
+    """
 
     def __init__(
         self,
@@ -94,11 +105,11 @@ class FinishLiveRestore:
         self.timeout_s, self._sleep = timeout_s, sleep
 
     def check(self) -> Several:
-        """How far each is; nothing is changed."""
+        """Return the progress of each restore. Changes nothing."""
         return self._each(self._preview)
 
     def run(self) -> Several:
-        """Raises InvalidInput, NotFound, and for a single guest whatever its host says."""
+        """Raises InvalidInput, NotFound, and for a single guest the errors of its host."""
         return self._each(self._wait if self.name else self._advance)
 
     def _each(self, operate: Callable[[RunningRestore], Result]) -> Several:
@@ -106,14 +117,14 @@ class FinishLiveRestore:
             names.existing_guest(self.name)
         restores, silent = self._find_restores()
         if self.name and not restores and not silent:
-            text = f"{self.name} stands on no backup"
+            text = f"{self.name} does not run from a backup"
             return Several((Result(self.name, text),))
         parts, counted = [], Counter(restore.pin.guest for restore in restores)
         for restore in restores:
             try:
                 result = operate(restore)
             except Exception as exc:
-                text = failure(exc, f"the guest {restore.pin.guest} on a backup")
+                text = failure(exc, f"the live restore of {restore.pin.guest}")
                 result = Result(restore.pin.guest, text, complete=False)
             if counted[result.subject] > 1:
                 result = replace(
@@ -121,11 +132,11 @@ class FinishLiveRestore:
                 )
             parts.append(result)
         if not parts and not silent:
-            return Several((Result("all", "no guest stands on a backup"),))
+            return Several((Result("all", "no guest runs from a backup"),))
         return Several((*parts, *silent))
 
     def _find_restores(self) -> tuple[list[RunningRestore], tuple[Result, ...]]:
-        """(who stands on a backup, targets that did not say)."""
+        """Return the running restores, and a result for each target that did not answer."""
         restores: list[RunningRestore] = []
         silent = []
         for target in target_upkeep.select_targets(self.fleet, None):
@@ -138,7 +149,7 @@ class FinishLiveRestore:
                     if self.name in (None, pinned.stand.guest)
                 ]
             except errors.VirtError as exc:
-                text = f"who stands on its backups is not known: {exc.text}"
+                text = f"cannot list the guests that run from its backups: {exc.text}"
                 silent.append(Result(target.name, text, complete=False))
         return restores, tuple(silent)
 
@@ -153,13 +164,13 @@ class FinishLiveRestore:
         )
 
     def _advance(self, restore: RunningRestore) -> Result:
-        """How far it is. It is brought on, and not waited for."""
+        """Resume a restore if necessary, without waiting for it."""
         return self._result(restore, self._resume(restore))
 
     def _resume(self, restore: RunningRestore) -> LiveRestoreStatus:
         with lock.guest(self.fleet.opts, restore.pin.guest, VERB):
             status = release_if_done(self.fleet, restore)
-            # without a reason it goes on by itself
+            # without a reason the restore continues by itself
             if status.state in (DISCONNECTED, OFF) and status.why:
                 status = self._reconnect(restore)
         return status
@@ -179,10 +190,10 @@ class FinishLiveRestore:
             self._sleep(_POLL_S)
 
     def _reconnect(self, restore: RunningRestore) -> LiveRestoreStatus:
-        """The target shows the backup anew, to the guest's host alone."""
+        """Have the target export the backup again, for the guest's host only."""
         host, name = restore.pin.host, restore.pin.guest
         machine = target_upkeep.target_host(self.fleet, restore.target)
-        self.report.step("again", f"{name}: {machine} shows {restore.backup_id} to {host} again")
+        self.report.step("again", f"{name}: {machine} exports {restore.backup_id} to {host} again")
         answer = self.fleet.call(host, "virt.backup_reader", {"once": True})
         reader = BackupReader.from_answer(answer, host)
         show_arguments = {
@@ -217,17 +228,14 @@ def _details(restore: RunningRestore, status: LiveRestoreStatus) -> dict[str, An
 def _describe(restore: RunningRestore, status: LiveRestoreStatus) -> str:
     name, host = restore.pin.guest, restore.pin.host
     if status.state == MISSING:
-        return f"{name} is not on {host} any more: {restore.backup_id} is not needed for it"
+        return f"{name} is no longer on {host}: it does not need {restore.backup_id}"
     if status.state == COMPLETE:
-        return (
-            f"{name} on {host} has all its blocks and stands on nothing; {restore.backup_id} is "
-            f"free"
-        )
-    progress = f"{status.percent} % of {name} is on {host}, the rest is in {restore.backup_id}"
+        return f"{name} on {host} is completely restored and no longer needs {restore.backup_id}"
+    progress = f"{status.percent} % of {name} is restored to {host} from {restore.backup_id}"
     if status.state == OFF:
         note = f" ({status.why})" if status.why else ""
-        return f"{name} is off{note}; {progress}: virt.start {name} goes on"
+        return f"{name} is off{note}; {progress}: virt.start {name} continues the restore"
     if status.state == DISCONNECTED:
-        paused = ", and the guest is paused at a block that it cannot read" if status.paused else ""
-        return f"{name} is cut off from its backup: {status.why}{paused}; {progress}"
+        paused = ", and the guest is paused at an unreadable block" if status.paused else ""
+        return f"{name} has lost the connection to its backup: {status.why}{paused}; {progress}"
     return progress

@@ -1,4 +1,4 @@
-"""The guests that have no good backup that is young enough are backed up, several at once."""
+"""Back up the guests whose last good backup is too old, several at a time."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from saltvirt.placement import facts
 
 _MAX_AT_ONCE = 100
 _HOUR_S = 3600
-# how a guest's lock is held
+# the holder of a guest's lock during a backup
 BACKUP = "virt.backup"
 
 
 @dataclass(frozen=True)
 class OverdueRequest:
-    """guests: shell patterns of names. age_s: so old may a guest's last good backup be. to: the
-    target, where that backup is, too; None: it may be at any, and a new one is made at the one that
-    is meant. at_once: so many guests at a time. said: only guests that say how they are to be
-    backed up."""
+    """Which guests to back up.
+
+    guests: shell patterns of names. age_s: the maximum age of the last good backup. target_name:
+    the target of new backups and of the last good backup; None: the default target, and a good
+    backup at any target counts. at_once: the maximum number of backups at a time. only_configured:
+    only guests with a backup schedule of their own.
+    """
 
     guests: tuple[str, ...]
     age_s: float
@@ -50,7 +53,7 @@ class OverdueRequest:
         at_once: object,
         only_configured: bool = False,
     ) -> OverdueRequest:
-        """What was typed. Raises InvalidInput."""
+        """Parse the arguments of the user. Raises InvalidInput."""
         several = [guests] if isinstance(guests, str) else guests
         if not isinstance(several, list) or not all(
             isinstance(pattern, str) for pattern in several
@@ -68,11 +71,11 @@ class OverdueRequest:
         return cls(tuple(several), seconds, target_name, count, only_configured)
 
     def names(self, guest: facts.Guest) -> bool:
-        """Whether a guest has one of the names."""
+        """Return whether a pattern matches the name of the guest."""
         return any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests)
 
     def criteria_for(self, guest: facts.Guest) -> _Criteria | None:
-        """What is asked of a guest, which may say it itself; None where nothing is."""
+        """Return what applies to a guest, from its own schedule if it has one; None: no backup."""
         if not self.names(guest):
             return None
         schedule = backup_schedule.from_text(guest.backup)
@@ -86,7 +89,7 @@ class OverdueRequest:
 
 @dataclass(frozen=True)
 class _Criteria:
-    """Of one guest; as a DueRequest has it."""
+    """The maximum age and the target for one guest; see OverdueRequest."""
 
     age_s: float
     target_name: str | None
@@ -94,7 +97,7 @@ class _Criteria:
 
 @dataclass(frozen=True)
 class _OverdueGuest:
-    """why: it is. to: the target. host: of the guest."""
+    """A guest to back up. reason: why it is overdue. host: the host of the guest."""
 
     reason: str
     target_name: str | None
@@ -102,8 +105,10 @@ class _OverdueGuest:
 
 
 class _HostSlots:
-    """Who is next: of each host so many at a time as it may have, so that nobody waits for a place
-    at one while another host has some. guests: to their hosts."""
+    """The queue of guests, with a maximum number of backups per host.
+
+    A guest whose host has no free slot does not delay guests on other hosts. guests: guest to host.
+    """
 
     def __init__(self, guests: Mapping[str, str], per_host: int) -> None:
         self._hosts, self._waiting, self._per_host = dict(guests), list(guests), per_host
@@ -111,7 +116,7 @@ class _HostSlots:
         self._changed = threading.Condition()
 
     def take(self) -> str | None:
-        """A guest; None where none is left."""
+        """Return the next guest, or None if the queue is empty."""
         with self._changed:
             while self._waiting:
                 for name in self._waiting:
@@ -123,14 +128,14 @@ class _HostSlots:
             return None
 
     def release(self, name: str) -> None:
-        """Its host has a place again."""
+        """Free the slot of a guest on its host."""
         with self._changed:
             self._busy[self._hosts[name]] -= 1
             self._changed.notify_all()
 
 
 class BackUpOverdue:
-    """screen: where steps are shown. clock: seconds since 1970."""
+    """Back up all overdue guests. screen: shows the steps. clock: seconds since 1970."""
 
     def __init__(
         self,
@@ -144,20 +149,22 @@ class BackUpOverdue:
         self.screen = OneByOne(screen)
 
     def check(self) -> Several:
-        """Of each guest its last good backup, or that one would be made."""
+        """Return the last good backup of each guest, or that a backup would be created."""
         overdue, young, silent = self._select()
         would = [
-            Checked(name, f"{guest.reason}: it would be backed up", {"backup": None})
+            Checked(name, f"{guest.reason}: would back it up", {"backup": None})
             for name, guest in overdue.items()
         ]
         well = [Checked(name, reason, nothing=True) for name, reason in young.items()]
         return Several((*would, *well, *silent))
 
     def run(self) -> Several:
-        """Raises NotFound, InvalidInput, ConnectionFailed; what becomes of one guest hinders no
-        other."""
+        """Create the backups. The failure of one backup does not affect the others.
+
+        Raises NotFound, InvalidInput, ConnectionFailed.
+        """
         overdue, young, silent = self._select()
-        # what backups that died have left takes the room of those that come
+        # remove what interrupted backups have left, which takes the space of new ones
         for _ in self.fleet.ask(self.fleet.hosts(), "virt.backup_sweep"):
             pass
         backup_policy = policy.read(settings.of_master(self.fleet.opts))
@@ -190,7 +197,7 @@ class BackUpOverdue:
             return Result(name, failure(exc, f"the backup of {name}"), complete=False)
 
     def _select(self) -> tuple[dict[str, _OverdueGuest], dict[str, str], tuple[Result, ...]]:
-        """(guest to why it is due, guest to why it is not, hosts that were not heard)."""
+        """Return the overdue guests, the reason for each other guest, and hosts with errors."""
         backup_policy = policy.read(settings.of_master(self.fleet.opts))
         listed, silence = self._list_backups()
         if (
@@ -223,14 +230,14 @@ class BackUpOverdue:
             at_work = lock.guest_owner(self.fleet.opts, guest.name) or ""
             if age_s < criteria.age_s:
                 young[guest.name] = reason
-            elif at_work.startswith(BACKUP):  # an earlier run of the schedule, for a big one
-                young[guest.name] = f"{reason}: {at_work}, is under way"
+            elif at_work.startswith(BACKUP):  # a large backup of an earlier run of the schedule
+                young[guest.name] = f"{reason}: {at_work}, is in progress"
             else:
                 overdue[guest.name] = _OverdueGuest(
                     reason, criteria.target_name, places[guest.name]
                 )
         silent = tuple(
-            Result(host, f"what guests {host} has is not known: {reason}", complete=False)
+            Result(host, f"cannot list the guests of {host}: {reason}", complete=False)
             for host, reason in sorted(unreachable.items())
         )
         if not (overdue or young or silent or failed):
@@ -238,20 +245,24 @@ class BackUpOverdue:
         return overdue, young, (*failed, *silent)
 
     def _refuse_empty(self, guests: Iterable[facts.Guest]) -> None:
-        """Raises NotFound: a schedule that backs up nobody is a mistake. Guests that ask for no
-        backup are none."""
+        """Raise NotFound, because a schedule without any guest is a mistake.
+
+        Guests whose schedule disables backups count as guests.
+        """
         names, matching = ", ".join(self.request.guests), [*filter(self.request.names, guests)]
         if not matching:
-            raise errors.NotFound(f"there is no guest {names}")
+            raise errors.NotFound(f"no guest matches {names}")
         if all(backup_schedule.from_text(guest.backup) is None for guest in matching):
             raise errors.NotFound(
-                f"none of the guests {names} says how it is to be backed up, and said=True asks "
-                "for those that do: set backup in virt_deploy, or leave said out"
+                f"none of the guests {names} has a backup schedule, which said=True requires: set "
+                "backup in virt_deploy, or omit said"
             )
 
     def _list_backups(self) -> tuple[dict[str, list[ListedBackup]], dict[str, errors.VirtError]]:
-        """(each target's backups, why a target does not say). One that does not answer has none
-        that are known; who wants a backup there gets none."""
+        """Return the backups at each target, and the error of each target that does not answer.
+
+        No guest is backed up to a target that does not answer.
+        """
         listings, silence = {}, {}
         for target in target_upkeep.select_targets(self.fleet, None):
             try:
@@ -264,7 +275,7 @@ class BackUpOverdue:
 def _latest_backup(
     listed: Mapping[str, Iterable[ListedBackup]], guest: facts.Guest, now_s: float
 ) -> tuple[float, str]:
-    """(the age of a guest's last good backup at any of the targets, which it is)."""
+    """Return the age of a guest's last good backup at any of the targets, and its description."""
     candidates = [
         (last[0], target_name, last[1].ident)
         for target_name, several in listed.items()
@@ -277,19 +288,20 @@ def _latest_backup(
         return math.inf, f"{guest.name} has no good backup{wrong}"
     age_s, target_name, backup_id = min(candidates)
     text = (
-        f"{guest.name} has the backup {backup_id} at {target_name}, {age_s / _HOUR_S:.1f} hours old"
+        f"the last backup of {guest.name} is {backup_id} at {target_name}, "
+        f"{age_s / _HOUR_S:.1f} hours old"
     )
     return age_s, text + wrong
 
 
 def _newest_wrong(several: Iterable[ListedBackup], uuid: str, target_name: str) -> str:
-    """What is wrong with a guest's newest backup at a target, or with its time."""
+    """Return the problem of a guest's newest backup at a target, or of its time."""
     own_backups = [entry for entry in several if entry.uuid == uuid]
     last = max(own_backups, key=lambda entry: entry.ident, default=None)
     if last is None:
         return ""
     if last.wrong:
-        return f"; the newest at {target_name}, {last.ident}, is not good: {last.wrong}"
+        return f"; the newest backup at {target_name}, {last.ident}, is not good: {last.wrong}"
     if last.age_s is not None and last.age_s < 0:
-        return f"; {last.ident} at {target_name} is of a time to come: look at the clock there"
+        return f"; {last.ident} at {target_name} is in the future: check the clock of its machine"
     return ""

@@ -1,4 +1,4 @@
-"""A backup has taken the place of a guest: that is confirmed, or undone."""
+"""Commit an in-place restore, or roll it back to the guest that the backup replaced."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from saltvirt.operations.journal import lock
 
 
 class CommitRestore:
-    """What the guest had before goes. host: where that is kept, of a guest that has left it."""
+    """Delete what the guest had before an in-place restore.
+
+    host: the host with the disks to delete, if the guest has moved to another host.
+    """
 
     def __init__(self, fleet: Fleet, name: str, report: Report, host: str | None = None) -> None:
         self.fleet, self.name, self.report, self.host = fleet, str(name), report, host
 
     def check(self) -> Checked:
-        """What would be deleted, the other hosts asked."""
+        """Return what would be deleted, after asking the other hosts which disks they use."""
         reasons = Reasons()
         with reasons:
             name = names.guest(self.name)
@@ -31,7 +34,8 @@ class CommitRestore:
             host = self._locate(name)
             plan = purge.plan(self.fleet, host, name, "virt.backup_confirm")
             reasons.raise_first()
-            comment = f"of what {name} had on {host} would be deleted: {_path_list(plan.delete)}"
+            comment = f"would delete the previous disks of {name} on {host}: "
+            comment += _path_list(plan.delete)
             details = {"host": host, "keep": plan.keep}
             return Checked(
                 name, comment + _retained_note(plan.keep), {"deleted": plan.delete}, details
@@ -39,7 +43,7 @@ class CommitRestore:
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, Refused, OperationFailed."""
+        """Delete the previous disks. Raises NotFound, Refused, OperationFailed."""
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.backup_confirm"):
             host = self._locate(name)
@@ -47,7 +51,7 @@ class CommitRestore:
             arguments = {"vm_": name, "unused": plan.unused}
             answer = self.fleet.call(host, "virt.backup_confirm", arguments, long=True)
             removal = RemovalPlan.from_answer(answer, host)
-        comment = f"of what {name} had on {host} was deleted: {_path_list(removal.delete)}"
+        comment = f"deleted the previous disks of {name} on {host}: {_path_list(removal.delete)}"
         comment += _retained_note(removal.keep)
         self.report.done(comment, host=host)
         details = {"host": host, "keep": removal.keep}
@@ -61,8 +65,11 @@ class CommitRestore:
 
 
 class RollbackRestore:
-    """The guest is as it was. stop: it may be powered off for that. host: where how it was is kept,
-    of a guest that is nowhere."""
+    """Return a guest to its state before an in-place restore.
+
+    stop: power the guest off if it runs. host: the host with the previous state, if no host has the
+    guest.
+    """
 
     def __init__(
         self, fleet: Fleet, name: str, report: Report, stop: bool = False, host: str | None = None
@@ -71,7 +78,7 @@ class RollbackRestore:
         self.stop, self.host = stop, host
 
     def check(self) -> Checked:
-        """Where it would be brought back."""
+        """Return the host on which the guest would be rolled back."""
         reasons = Reasons()
         with reasons:
             name = names.guest(self.name)
@@ -82,22 +89,24 @@ class RollbackRestore:
             host = self._locate(name)
             self.fleet.call(host, "virt.backup_undo", {**self._arguments(name), "test": True})
             reasons.raise_first()
-            comment = f"{name} on {host} would be as it was; what the backup made would be deleted"
+            comment = f"would roll back {name} on {host} and delete the disks of the restore"
             return Checked(name, comment, {"undone": True}, {"host": host})
         return reasons.checked(self.name)
 
     def run(self) -> Result:
-        """Raises NotFound, Refused, OperationFailed."""
+        """Roll the guest back. Raises NotFound, Refused, OperationFailed."""
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.backup_undo"):
             ha_provider.refuse_managed(self.fleet.opts, name)
             host = self._locate(name)
             answer = self.fleet.call(host, "virt.backup_undo", self._arguments(name), long=True)
             rollback = UndoResult.from_answer(answer, host)
-        comment = f"{name} on {host} is as it was, and off"
-        comment += "".join(f"; {item}: run it again when that has ended" for item in rollback.left)
+        comment = f"rolled back {name} on {host}; the guest is off"
         comment += "".join(
-            f"; {item}, a disk that it was given since, stays, and is attached to it no more"
+            f"; {item}: run virt.backup_undo again when that is resolved" for item in rollback.left
+        )
+        comment += "".join(
+            f"; detached {item}, which was attached after the restore, and retained it"
             for item in rollback.detached
         )
         self.report.done(comment, host=host)
@@ -115,7 +124,7 @@ class RollbackRestore:
             return lifecycle.host_for_write(self.fleet, name, self.host)
         if not self.host:
             raise errors.NotFound(
-                f"{name} is on no hypervisor that answered: host=HOST says which one had it"
+                f"no hypervisor that answered has {name}: name the host that had it with host=HOST"
             )
         self.fleet.hosts(self.host)
         return self.host
@@ -126,4 +135,4 @@ def _path_list(paths: Any) -> str:
 
 
 def _retained_note(keep: dict[str, str]) -> str:
-    return "".join(f"; {path} stays: {reason}" for path, reason in keep.items())
+    return "".join(f"; retained {path}: {reason}" for path, reason in keep.items())

@@ -1,4 +1,4 @@
-"""A guest is made again from a backup: the target's machine shows it to one hypervisor."""
+"""Restore a guest from a backup, which the target's machine exports to one hypervisor."""
 
 from __future__ import annotations
 
@@ -39,16 +39,19 @@ from saltvirt.revert import UndoStack
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """name: of the guest that was backed up, or its UUID; called: how it was called then. backup:
-    its name, its number, or ``latest``. to: the target that has it; None: the default. new: how the
-    restored guest is to be called, None as the old one, which is nowhere any more. host: where it
-    is to be; None: where it was. overcommit: also where that has no room. name_is_free: the
-    operator knows that no silent host has a guest of the name. over: it takes the place of the
-    guest that is there; stop: which is powered off for it. disk: this one alone. missing: only
-    where there is no guest of the name. off: host to the proof that it is off, of hosts that are
-    silent. instant: it runs at once, and its blocks come in meanwhile. seed: whether the system in
-    the guest ``new`` gets an identity; None: if it was seeded.
-    damaged: also of a backup that is not good, what can be read of it."""
+    """What to restore.
+
+    name: the guest that was backed up, or its UUID. original_name: its name at that time. backup:
+    the name or number of the backup, or ``latest``. target_name: None: the default target. new: the
+    name of the restored guest; None: the name of the original, which must no longer exist. host:
+    the host to restore to; None: the host at the time of the backup. overcommit: also if the host
+    lacks the capacity. name_is_free: the operator knows that no unreachable host has a guest of the
+    name. in_place: replace the existing guest. stop: power the existing guest off for that. disk:
+    only this disk. missing: only if no guest of the name exists. off: unreachable host to the proof
+    that it is off. instant: start the guest immediately, and copy its blocks while it runs. seed:
+    give the guest ``new`` an identity; None: if the original was seeded. damaged: restore what can
+    be read of a backup that is not good.
+    """
 
     name: str
     backup: str = backup_ids.LATEST
@@ -68,26 +71,29 @@ class RestoreRequest:
     damaged: bool = False
 
     def check(self) -> None:
-        """Raises InvalidInput for what makes no sense together."""
+        """Raise InvalidInput for arguments that exclude each other."""
         backup_ids.refuse_conflicts(self.new, self.in_place, self.stop, self.disk)
         if self.missing and (self.in_place or self.disk):
             raise errors.InvalidInput(
-                "missing=True is for a guest that is gone: not with over or disk"
+                "missing=True applies to a guest that does not exist: do not combine it with over "
+                "or disk"
             )
         if self.instant and self.damaged:
-            raise errors.InvalidInput("instant=True is not for a backup that is damaged")
+            raise errors.InvalidInput("instant=True does not support damaged backups")
         if self.instant and self.disk and not self.in_place:
-            raise errors.InvalidInput("instant=True is for a guest: a file is read whole")
+            raise errors.InvalidInput(
+                "instant=True restores a guest: a single disk is copied completely"
+            )
 
     @property
     def guest_name(self) -> str:
-        """How the restored guest is called."""
+        """The name of the restored guest."""
         return self.new or self.original_name or self.name
 
 
 @dataclass(frozen=True)
 class _RestorePlan:
-    """machine: of the target. host: where the guest is made."""
+    """A planned restore. machine: the minion of the target. host: the host of the new guest."""
 
     target: policy.TargetPolicy
     machine: str
@@ -96,7 +102,7 @@ class _RestorePlan:
 
 
 def _skipped_note(skipped: Mapping[str, str]) -> str:
-    """What a restored guest lacks; that its drives are empty is no news."""
+    """Describe what a restored guest lacks, except for its empty drives."""
     missing = {disk: reason for disk, reason in skipped.items() if not reason.startswith(DRIVE)}
     return f". Not in the backup: {_describe(missing)}" if missing else ""
 
@@ -106,13 +112,16 @@ def _describe(missing: Mapping[str, str]) -> str:
 
 
 class RestoreBackup:
-    """Makes it. It is defined and off; with ``disk`` and without ``over`` it is a file."""
+    """Restore a guest or a disk.
+
+    The guest is defined and off. A disk that is not restored in place becomes a file.
+    """
 
     def __init__(self, fleet: Fleet, request: RestoreRequest, report: Report) -> None:
         self.fleet, self.request, self.report = fleet, request, report
 
     def check(self) -> Checked:
-        """Where it would be made of which backup, or everything that is in the way."""
+        """Return what would be restored to which host, or every reason against it."""
         reasons, name = Reasons(), self.request.guest_name
         with reasons:
             self.request.check()
@@ -127,17 +136,17 @@ class RestoreBackup:
                 self._check_location(reasons)
             plan = self._plan()
             reasons.raise_first()
-            comment = f"{self._subject} would be made on {plan.host} from {plan.backup.ident}"
-            comment += f" in the place of the {'disk' if self.request.disk else 'guest'} there" * (
+            comment = f"would restore {self._subject} on {plan.host} from {plan.backup.ident}"
+            comment += f", replacing the existing {'disk' if self.request.disk else 'guest'}" * (
                 self.request.in_place
             )
-            comment += ", and run while its blocks come in" * self.request.instant
+            comment += ", and start it immediately" * self.request.instant
             details = {"host": plan.host, "target": plan.target.name}
             return Checked(name, comment, {"backup": plan.backup.ident}, details)
         return reasons.checked(name)
 
     def run(self) -> Result:
-        """Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
+        """Restore it. Raises NotFound, InvalidInput, AlreadyExists, Refused, OperationFailed."""
         self.request.check()
         self._resolve_name()
         name = names.guest(self.request.guest_name)
@@ -153,7 +162,7 @@ class RestoreBackup:
                 raise
 
     def _resolve_name(self) -> None:
-        """How a guest is called that is meant by its UUID. Raises as ``_planned`` does."""
+        """Find the name of a guest that the request names by UUID. Raises as ``_plan`` does."""
         request = self.request
         if not request.new and record.is_uuid(request.name):
             listed = self._find_backup(self._target())
@@ -163,7 +172,7 @@ class RestoreBackup:
             self.request = replace(request, original_name=current_name or listed.guest)
 
     def _current_name(self, uuid: str) -> str | None:
-        """The name that the guest of that UUID has by now."""
+        """Return the current name of the guest with the UUID."""
         hosts, _ = inventory.gather(self.fleet)
         names = {guest.name for host in hosts for guest in host.guests if guest.uuid == uuid}
         return names.pop() if len(names) == 1 else None
@@ -177,7 +186,7 @@ class RestoreBackup:
             uuid = backup_operation.uuid_of(self.fleet, request.name)
         several = backup_operation.list_at(self.fleet, target, request.name, uuid)
         if not request.in_place and any(entry.guest == request.name for entry in several):
-            uuid = None  # of several that had the name the operator says which
+            uuid = None  # several guests had the name: the operator names one
         return listed_module.find_listed(
             several,
             request.name,
@@ -196,12 +205,12 @@ class RestoreBackup:
         )
 
     def _existing(self) -> str:
-        """Where the guest is, if that is all that is wanted; else nothing."""
+        """Return where the guest is, if the request is only for a missing guest; else nothing."""
         name = names.guest(self.request.guest_name)
         if not self.request.missing or name not in find.locations(self.fleet).guests:
             return ""
         host, state = find.locate(self.fleet, name)
-        return f"{name} is there, {state}, on {host}"
+        return f"{name} exists on {host} and is {state}"
 
     def _check_location(self, reasons: Reasons) -> None:
         name = names.guest(self.request.guest_name)
@@ -215,17 +224,17 @@ class RestoreBackup:
             with reasons:
                 if KeyStore(self.fleet.opts).status(name) == "accepted":
                     raise errors.KeyRefused(
-                        f"the master already has an accepted key for {name}: it belongs to another "
-                        f"machine; remove it with salt-key -d {name} if that one is gone"
+                        f"the master already has an accepted key for {name}, which belongs to "
+                        f"another machine: if that machine no longer exists, run salt-key -d {name}"
                     )
 
     @property
     def _needs_key(self) -> bool:
-        """Whether a key may come in for a minion of the new name."""
+        """Whether the host may submit a key for a minion of the new name."""
         return bool(self.request.new) and self.request.seed is not False
 
     def _check_in_place(self, name: str, reasons: Reasons) -> None:
-        """Whether the guest that is there can be put aside."""
+        """Check whether a backup can replace the existing guest."""
         with reasons:
             ha_provider.refuse_managed(self.fleet.opts, name)
         host = lifecycle.host_for_write(self.fleet, name, self.request.host)
@@ -242,8 +251,8 @@ class RestoreBackup:
         hosts = ", ".join(sorted(locations.guests.get(name, {})))
         if hosts:
             raise errors.AlreadyExists(
-                f"{name} is there, on {hosts}: over=True puts it aside for the backup, new=NAME "
-                "restores beside it under another name"
+                f"{name} already exists on {hosts}: replace it with over=True, or restore it under "
+                "another name with new=NAME"
             )
         silent = {
             hypervisor: reason
@@ -251,22 +260,24 @@ class RestoreBackup:
             if hypervisor not in self.request.off
         }
         for host in sorted({*locations.unreachable} - {*silent}):
-            self.report.step("off", f"{name}: {host} is silent, and off: {self.request.off[host]}")
+            self.report.step(
+                "off", f"{name}: {host} does not answer, and is off: {self.request.off[host]}"
+            )
         unique.check(self.fleet, name, silent, name_is_free=self.request.name_is_free)
 
     def _is_nowhere(self, backup: ListedBackup) -> None:
-        """The guest of the backup, which may be called otherwise by now."""
-        hosts, _ = inventory.gather(self.fleet)  # the silent were judged before
+        """Raise AlreadyExists if the guest of the backup exists, possibly under another name."""
+        hosts, _ = inventory.gather(self.fleet)  # hosts without an answer were checked before
         for host in hosts:
             for guest in host.guests:
                 if guest.uuid == backup.uuid:
                     raise errors.AlreadyExists(
-                        f"the guest of {backup.ident} is called {guest.name} now, on {host.name}: "
-                        "new=NAME restores beside it"
+                        f"the guest of {backup.ident} exists as {guest.name} on {host.name}: "
+                        "restore it under another name with new=NAME"
                     )
 
     def _current_host(self, backup: ListedBackup) -> str | None:
-        """The only host that tells of the guest of the backup."""
+        """Return the host of the backup's guest, if exactly one host reports the guest."""
         hosts, _ = inventory.gather(self.fleet)
         candidates = {
             host.name for host in hosts for guest in host.guests if guest.uuid == backup.uuid
@@ -290,14 +301,14 @@ class RestoreBackup:
             host = find.locate(self.fleet, request.guest_name)[0]
         if host is None:
             raise errors.InvalidInput(
-                f"the backup {listed.ident} does not say where its guest was: give host=HOST"
+                f"the backup {listed.ident} does not name the host of its guest: add host=HOST"
             )
         self.fleet.hosts(host)
         return _RestorePlan(target, target_upkeep.target_host(self.fleet, target), listed, host)
 
     def _create(self, plan: _RestorePlan) -> Result:
         name, backup = self.request.guest_name, plan.backup
-        text = f"{self._subject}: making it on {plan.host} from {backup.ident}"
+        text = f"restoring {self._subject} on {plan.host} from {backup.ident}"
         self.report.step("restore", text, backup=backup.ident, host=plan.host)
         reader = BackupReader.from_answer(
             self.fleet.call(plan.host, "virt.backup_reader", {"once": True}), plan.host
@@ -320,7 +331,7 @@ class RestoreBackup:
             shown = ShownBackup.from_answer(answer, plan.machine)
             if shown.ident != backup.ident:
                 raise errors.BadAnswer(
-                    f"{plan.machine} shows {shown.ident}, asked was {backup.ident}"
+                    f"{plan.machine} exports {shown.ident} instead of {backup.ident}"
                 )
             arguments = self._arguments(answer, reader)
             if self.request.disk and not self.request.in_place:
@@ -332,14 +343,14 @@ class RestoreBackup:
                     live_restore.release_if_done(self.fleet, restore)
             raise
         finally:
-            if not self.request.instant:  # else it is read for as long as the guest stands on it
+            if not self.request.instant:  # else the guest reads it until all blocks are copied
                 with contextlib.suppress(errors.VirtError):
                     hidden = {"reader": reader.authority}
                     self.fleet.call(plan.machine, "virt.backup_hide", hidden)
         return self._make_result(plan, restored, shown)
 
     def _lacks_key(self, shown: ShownBackup) -> str:
-        """What is to be done about the minion of a guest whose key a purge has removed."""
+        """Return what to do about the minion of a guest whose key a purge has removed."""
         request, name = self.request, self.request.guest_name
         if (
             request.new
@@ -349,24 +360,25 @@ class RestoreBackup:
         ):
             return ""
         return (
-            f". This master has no accepted key of {name}: start it, compare `salt-key -f {name}` "
-            f"with `salt-call --local key.finger` in it, then `salt-key -a {name}`"
+            f". This master has no accepted key for {name}: start the guest, compare `salt-key -f "
+            f"{name}` with `salt-call --local key.finger` in the guest, then run `salt-key -a "
+            f"{name}`"
         )
 
     def _make_result(
         self, plan: _RestorePlan, restored: CreatedGuest, shown: ShownBackup
     ) -> Result:
         name, backup = self.request.guest_name, plan.backup
-        comment = f"{self._subject} was made on {plan.host} from {backup.ident}; {name} is off"
+        comment = f"restored {self._subject} on {plan.host} from {backup.ident}; {name} is off"
         if self.request.instant:
             comment = (
-                f"{name} runs on {plan.host} from {backup.ident}; its blocks come in meanwhile: "
-                f"virt.backup_instant {name} waits for them"
+                f"{name} runs on {plan.host} from {backup.ident} while its blocks are copied: "
+                f"virt.backup_instant {name} waits for the end"
             )
         if self.request.in_place:
             comment += (
-                f". What it had before is kept: virt.backup_confirm {name} deletes that, "
-                f"virt.backup_undo {name} brings it back"
+                f". The previous state is retained: virt.backup_confirm {name} deletes it, "
+                f"virt.backup_undo {name} returns to it"
             )
         details: dict[str, Any] = {
             "host": plan.host, "uuid": restored.uuid, "target": plan.target.name,
@@ -385,8 +397,7 @@ class RestoreBackup:
     def _create_with_key(
         self, plan: _RestorePlan, arguments: dict[str, Any], shown: ShownBackup
     ) -> CreatedGuest:
-        """The guest; beside its original, if that was seeded, with a key that the master has
-        accepted."""
+        """Create the guest. A copy of a seeded guest gets a key that the master has accepted."""
         if not (self._needs_key and (self.request.seed or shown.seeded)):
             return self._create_guest(plan, arguments)
         fleet, name, undo = self.fleet, self.request.guest_name, UndoStack()
@@ -411,7 +422,7 @@ class RestoreBackup:
         restored = CreatedGuest.from_answer(answer, plan.host)
         if restored.name != request.guest_name:
             raise errors.BadAnswer(
-                f"{plan.host} answers for {restored.name}, asked was {request.guest_name}"
+                f"{plan.host} answers for {restored.name} instead of {request.guest_name}"
             )
         return restored
 
@@ -421,8 +432,8 @@ class RestoreBackup:
         answer = self._call_host(plan.host, "virt.backup_disk", arguments)
         restored = RestoredDisk.from_answer(answer, plan.host)
         comment = (
-            f"{self._subject} from {backup.ident} is {restored.path} on {plan.host}; no guest has "
-            f"it"
+            f"restored {self._subject} from {backup.ident} to {restored.path} on {plan.host}; the "
+            "disk is not attached to a guest"
         )
         self.report.done(comment, backup=backup.ident, host=plan.host)
         details = {"host": plan.host, "target": plan.target.name}

@@ -1,5 +1,7 @@
-"""How guests of a deployment are to be backed up: written into the records of those that are new,
-and seen to of those that are there."""
+"""The backup schedules of the guests of a deployment.
+
+The schedule of a new guest is written into its record; the record of an existing guest is updated.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,17 @@ from saltvirt.spec.base import mapping
 
 
 class BackupSchedules:
-    """Of one deployment. opts: the master's configuration."""
+    """The schedules of one deployment. opts: the master's configuration."""
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self._opts = opts
         self._schedules: dict[str, BackupSchedule] = {}
 
     def with_schedule(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A guest's options, with what it says of backups among its metadata. Raises InvalidInput,
-        NotFound for a target that is none."""
+        """Return a guest's options, with its backup schedule moved into its metadata.
+
+        Raises InvalidInput, and NotFound for an unknown target.
+        """
         label = f"guest {name}"
         rest, schedule = backup_schedule.split_options(options, label)
         if schedule is None:
@@ -34,20 +38,23 @@ class BackupSchedules:
         self._schedules[name] = schedule
         metadata = mapping(rest.get("metadata") or {}, f"{label}: metadata")
         if KEY in metadata:
-            raise errors.InvalidInput(f"{label}: backup is said twice: take it out of metadata")
+            raise errors.InvalidInput(
+                f"{label}: backup is set twice: remove it from the guest's metadata"
+            )
         return {**rest, "metadata": {**metadata, KEY: schedule.text}}
 
     def __call__(self, fleet: Fleet, name: str, host: str, test: bool) -> Result | None:
-        """See operations.deploy.Also."""
+        """Update the schedule of an existing guest; see the hook of operations.create.deploy."""
         schedule = self._schedules.get(name)
         if schedule is None:
             return None
         arguments = {"name": name, "wish": schedule.text, "test": test}
         before = fleet.call(host, "virt.backup_wish", arguments, long=False)
         if before is not None and not isinstance(before, str):
-            raise errors.BadAnswer(f"{host}: how {name} was backed up is no text")
+            raise errors.BadAnswer(f"{host}: the backup schedule of {name} is not text")
         if before == schedule.text:
             return None
         changes = {KEY: {"old": before, "new": schedule.text}}
-        comment = f"{name} {'would be' if test else 'is'} backed up in another way: {schedule.text}"
+        verb = "would set" if test else "set"
+        comment = f"{verb} the backup schedule of {name}: {schedule.text}"
         return Checked(name, comment, changes) if test else Result(name, comment, changes)

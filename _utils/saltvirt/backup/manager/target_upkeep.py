@@ -1,5 +1,7 @@
-"""What targets keep: removed by their rules, read back. Each target is asked by itself, and one
-that does not answer hinders no other."""
+"""Prune and verify the backups at targets.
+
+Each target is asked separately. A target that does not answer does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _TargetOperation = Callable[[TargetPolicy], Result]
 
 
 def select_targets(fleet: Fleet, target_name: str | None) -> list[TargetPolicy]:
-    """The target of that name, or all of them. Raises InvalidInput, NotFound."""
+    """Return the target of that name, or all targets. Raises InvalidInput, NotFound."""
     backup_policy = policy.read(settings.of_master(fleet.opts))
     if target_name is not None or not backup_policy.targets:
         return [backup_policy.target(target_name)]
@@ -33,8 +35,10 @@ def select_targets(fleet: Fleet, target_name: str | None) -> list[TargetPolicy]:
 
 
 def target_host(fleet: Fleet, target: TargetPolicy) -> str:
-    """Who is asked what a target keeps: of one that all hypervisors mount, the first of them that
-    is there. Raises NotFound."""
+    """Return the minion that reads a target: its own, or the first connected hypervisor.
+
+    A target without a host is mounted by all hypervisors. Raises NotFound.
+    """
     if target.host:
         return target.host
     hosts = fleet.hosts()
@@ -43,8 +47,10 @@ def target_host(fleet: Fleet, target: TargetPolicy) -> str:
 
 
 class Prune:
-    """Removes what no rule of a target keeps. name: of one guest; None: of all. to: the target;
-    None: all."""
+    """Remove the backups that no retention rule of a target retains.
+
+    name: of one guest; None: of all. target_name: at one target; None: at all.
+    """
 
     def __init__(
         self, fleet: Fleet, name: str | None, target_name: str | None, report: Report
@@ -52,11 +58,11 @@ class Prune:
         self.fleet, self.name, self.target_name, self.report = fleet, name, target_name, report
 
     def check(self) -> Several:
-        """What would be removed, and why what stays does."""
+        """Return which backups would be removed, and why the others are retained."""
         return _each(self.fleet, self.target_name, lambda target: self._prune(target, True))
 
     def run(self) -> Several:
-        """Raises InvalidInput, NotFound."""
+        """Remove them. Raises InvalidInput, NotFound."""
         return _each(self.fleet, self.target_name, lambda target: self._prune(target, False))
 
     def _prune(self, target: TargetPolicy, test: bool) -> Result:
@@ -97,9 +103,12 @@ class Prune:
 
 
 class Verify:
-    """Reads backups back. backup: of each guest, ``all``, ``latest``, or a name or number. days:
-    only those that were not read back in so many days. most: of each target no more than so many,
-    those first that were not read back for the longest time."""
+    """Read backups back and compare them with their checksums.
+
+    backup: of each guest ``all``, ``latest``, or a name or number. days: only backups that have not
+    been verified for this number of days. limit: the maximum number for each target; the backups
+    whose last verification is the oldest come first.
+    """
 
     def __init__(
         self,
@@ -115,18 +124,18 @@ class Verify:
         self.backup, self.days, self.limit = backup, days, limit
 
     def check(self) -> Several:
-        """Who would read them."""
+        """Return which machines would verify backups."""
 
         def preview(target: TargetPolicy) -> Result:
             host = target_host(self.fleet, target)
             scope = f"of {self.name}" if self.name else "of all guests"
-            comment = f"{host} would read back what {target.name} has {scope}: {self.backup}"
+            comment = f"{host} would verify the backups {scope} at {target.name}: {self.backup}"
             return Checked(target.name, comment, details={"host": host})
 
         return _each(self.fleet, self.target_name, preview)
 
     def run(self) -> Several:
-        """Raises InvalidInput, NotFound."""
+        """Verify the backups. Raises InvalidInput, NotFound."""
         return _each(self.fleet, self.target_name, self._verify)
 
     def _verify(self, target: TargetPolicy) -> Result:
@@ -137,7 +146,7 @@ class Verify:
         }  # fmt: skip
         if self.limit is not None:
             arguments["most"] = self.limit
-        self.report.step("begin", f"{target.name}: {host} reads its backups back")
+        self.report.step("begin", f"{target.name}: {host} verifies its backups")
         watch = ("salt/virt/backup/", self._watch)
         answer = self.fleet.call(host, "virt.backup_verify", arguments, long=True, watch=watch)
         verified = VerifyReport.from_answer(answer, host)
@@ -145,7 +154,7 @@ class Verify:
         if self.name and not count and self.days is None:
             return Result(target.name, f"{target.name} has no backup of {self.name}")
         bad = [result for result in results if result.trouble or result.wrong]
-        comment = f"{units.pluralize(count, 'backup')} at {target.name} read back: "
+        comment = f"verified {units.pluralize(count, 'backup')} at {target.name}: "
         comment += f"{len(bad)} not good" if bad else "all good" if count else "none was due"
         details = {
             "host": host,
@@ -158,11 +167,11 @@ class Verify:
     def _watch(self, tag: str, event: dict[str, Any]) -> None:
         if tag.endswith("/verify") and event.get("percent") is not None:
             about = f"{event.get('name')}: {event.get('backup')}"
-            self.report.progress(event["percent"], f"{about}: {event['percent']} % is read back")
+            self.report.progress(event["percent"], f"{about}: {event['percent']} % verified")
 
 
 def _each(fleet: Fleet, target_name: str | None, operate: _TargetOperation) -> Several:
-    """What became of each target; of a single one a failure is raised."""
+    """Return the result for each target. If there is only one target, its failure is raised."""
     targets = select_targets(fleet, target_name)
     if len(targets) == 1:
         return Several((operate(targets[0]),))
@@ -171,13 +180,13 @@ def _each(fleet: Fleet, target_name: str | None, operate: _TargetOperation) -> S
         try:
             parts.append(operate(target))
         except Exception as exc:
-            message = failure(exc, f"what was asked of the target {target.name}")
+            message = failure(exc, f"the request to the target {target.name}")
             parts.append(Result(target.name, message, complete=False))
     return Several(tuple(parts))
 
 
 def _by_label(guests: Iterable[GuestPruneResult]) -> dict[str, GuestPruneResult]:
-    """Each by its name; two of one name by their UUIDs, too, and by that alone who has none."""
+    """Return the guests by name. The UUID distinguishes guests of one name or without a name."""
     names = Counter(guest.guest for guest in guests)
 
     def label(guest: GuestPruneResult) -> str:
@@ -194,14 +203,11 @@ def _prune_comment(
     removed = sum(not backup.stays for guest in pruned.guests for backup in guest.backups)
     stay = sum(backup.stays for guest in pruned.guests for backup in guest.backups)
     stay += sum(guest.untold for guest in pruned.guests)
-    verb = "would be" if test else "was" if removed == 1 else "were"
-    verb_stays = "stays" if stay == 1 else "stay"
-    text = (
-        f"{units.pluralize(removed, 'backup')} {verb} removed from {target.name}; {stay} "
-        f"{verb_stays}"
-    )
+    verb, retained = ("would remove", "retain") if test else ("removed", "retained")
+    count = units.pluralize(removed, "backup")
+    text = f"{verb} {count} from {target.name} and {retained} {stay}"
     if not target.retention.is_set:
-        text += ": no retention is set (virt:backup:retention)"
+        text += ": no retention is configured (virt:backup:retention)"
     for guest, reason in trouble.items():
         text += f"; {guest}: {reason}"
     return text
