@@ -62,12 +62,12 @@ def test_prune_shows_first_and_then_removes_the_same(run, guest, tmp_path):
     made = left(guest)
     shown = run("backup_prune", test=True)["vault"]
     assert shown["result"] is None and left(guest) == made
-    assert shown["comment"] == "3 backups would be removed from vault; 1 stays"
+    assert shown["comment"] == "would remove 3 backups from vault and retain 1"
     assert shown["changes"] == {"web1": {"removed": made[2::-1]}}
     assert shown["backups"] == {"web1": {made[3]: "among the last 1"}}
     done = run("backup_prune")["vault"]
     assert (done["result"], done["changes"]) == (True, shown["changes"])
-    assert done["comment"] == "3 backups were removed from vault; 1 stays"
+    assert done["comment"] == "removed 3 backups from vault and retained 1"
     assert left(guest) == [made[3]] == assert_whole(guest, tmp_path)
     again = run("backup_prune", test=True)["vault"]
     assert (again["result"], again["changes"]) == (True, {})
@@ -85,7 +85,8 @@ def test_prune_of_one_guest(run, guest):
 def test_without_retention_nothing_goes_and_it_is_said(run, guest):
     found = run("backup_prune", targets={"vault": {**run.vault, "retention": {}}})["vault"]
     assert found["comment"] == (
-        "0 backups were removed from vault; 4 stay: no retention is set (virt:backup:retention)"
+        "removed 0 backups from vault and retained 4: no retention is configured "
+        "(virt:backup:retention)"
     )
     assert len(left(guest)) == 4
 
@@ -118,7 +119,7 @@ def test_one_that_has_to_be_mounted_and_is_not(run, guest):
 def test_verify_says_what_is_broken_and_the_exit_code_is_1(run, guest):
     made = left(guest)
     found = run("backup_verify")
-    assert found["vault"]["comment"] == "4 backups at vault read back: all good"
+    assert found["vault"]["comment"] == "verified 4 backups at vault: all good"
     assert [row[2] for row in found["vault"]["table"][1:]] == ["good"] * 4
     assert "retcode" not in found
     path = Path(guest.target.folder.root, UUID, made[0], "vda.qcow2")
@@ -127,7 +128,7 @@ def test_verify_says_what_is_broken_and_the_exit_code_is_1(run, guest):
     path.write_bytes(data)
     found = run("backup_verify")
     assert found["retcode"] == 1 and found["vault"]["result"] is False
-    assert found["vault"]["comment"] == "4 backups at vault read back: 3 not good"
+    assert found["vault"]["comment"] == "verified 4 backups at vault: 3 not good"
     told = {one["ident"]: one for one in found["vault"]["backups"]}
     assert "differ from what was backed up" in told[made[0]]["wrong"]
     assert told[made[1]]["verified"]["broken"] == {}
@@ -147,7 +148,7 @@ def test_verify_of_what_is_asked(run, guest):
     due = run("backup_verify", days=7)["vault"]["backups"]
     assert [one["ident"] for one in due] == [made[0], made[2]]
     assert run("backup_verify", days=7)["vault"]["comment"] == (
-        "0 backups at vault read back: none was due"
+        "verified 0 backups at vault: none was due"
     )
     assert run("backup_verify", "web1", "77")["retcode"] == 1
     shown = run("backup_verify", test=True)["vault"]

@@ -137,7 +137,7 @@ def test_a_guest_is_taken_from_it(told):
 def test_a_guest_without_a_backup_is_backed_up(told):
     found = told("backed_up", "web1", True)
     assert found == (
-        None, "web1 has no good backup: it would be backed up", {"backup": None}
+        None, "web1 has no good backup: would back it up", {"backup": None}
     )  # fmt: skip
     assert ("hv1", "virt.backup_begin") not in done(told)
     result, comment, changes = told("backed_up", "web1", hours=3, to="vault")

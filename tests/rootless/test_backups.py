@@ -25,12 +25,12 @@ def test_read_back_and_removed(cloud, guest):
     code, lines = cloud.typed("virt.backup_verify", "web1")
     assert code == 0
     assert lines[-5:] == [
-        "3 backups at vault read back: all good",
+        "verified 3 backups at vault: all good",
         "guest  backup                            found",
         *(f"web1   {one}  good" for one in made),
     ]
     code, lines = cloud.typed("virt.backup_prune", test=True)
-    assert (code, lines[0]) == (0, "2 backups would be removed from vault; 1 stays")
+    assert (code, lines[0]) == (0, "would remove 2 backups from vault and retain 1")
     assert sorted(guest.target.catalog(UUID).good_ids) == made
     told = cloud.run("virt.backup_prune")
     assert told["vault"]["changes"] == {"web1": {"removed": made[1::-1]}}
@@ -46,7 +46,7 @@ def test_a_broken_one_is_exit_code_1(cloud, guest):
         file.write(b"\7")
     code, lines = cloud.typed("virt.backup_verify", "web1", "latest")
     assert code == 1
-    assert "1 backup at vault read back: 1 not good" in lines
+    assert "verified 1 backup at vault: 1 not good" in lines
     assert "differ from what was backed up" in lines[-1]
     code, lines = cloud.typed("virt.backup_verify", "web1", "99")
     assert (code, len(lines)) == (1, 2)

@@ -82,8 +82,8 @@ def test_what_is_confirmed_goes_when_the_other_hosts_do_not_use_it(cloud):
     found = CommitRestore(cloud, "web1", report).run()
     told = {"vm_": "web1", "unused": ["/nfs/a"]}
     assert cloud.done == [ASKED, ("hv1", "virt.backup_confirm", told, True)]
-    comment = ("of what web1 had on hv1 was deleted: /nfs/a, /old; /iso stays: a medium; "
-               "/nfs/b stays: hv2: db1 has it")  # fmt: skip
+    comment = ("deleted the previous disks of web1 on hv1: /nfs/a, /old; retained /iso: a medium; "
+               "retained /nfs/b: hv2: db1 has it")  # fmt: skip
     assert (found.comment, found.changes) == (comment, {"deleted": ["/nfs/a", "/old"]})
     assert found.details == {"host": "hv1", "keep": GONE["keep"]}
     assert report.steps == [("done", comment, {"host": "hv1"})]
@@ -94,14 +94,12 @@ def test_a_look_deletes_nothing_and_says_the_same(cloud):
     assert cloud.done == [ASKED]
     assert (found.changes, found.reasons) == ({"deleted": ["/nfs/a", "/old"]}, ())
     assert found.comment == (
-        "of what web1 had on hv1 would be deleted: /nfs/a, /old; /nfs/b stays: hv2: "
-        "db1 has it; /iso stays: a medium"
+        "would delete the previous disks of web1 on hv1: /nfs/a, /old; retained /nfs/b: hv2: "
+        "db1 has it; retained /iso: a medium"
     )
     assert found.details == {"host": "hv1", "keep": GONE["keep"]}
     cloud.plans = {"delete": [], "keep": {}}
-    assert (
-        CommitRestore(cloud, "web1", Report()).check().comment.endswith("would be deleted: nothing")
-    )
+    assert CommitRestore(cloud, "web1", Report()).check().comment.endswith("on hv1: nothing")
 
 
 def test_of_a_guest_that_has_left_the_host_is_said(cloud):
@@ -123,7 +121,9 @@ def test_what_is_undone_is_said_by_its_host(cloud):
     report = Report()
     found = RollbackRestore(cloud, "web1", report).run()
     assert cloud.done == [("hv1", "virt.backup_undo", UNDONE, True)]
-    assert (found.comment, found.changes) == ("web1 on hv1 is as it was, and off", {"undone": True})
+    assert (found.comment, found.changes) == (
+        "rolled back web1 on hv1; the guest is off", {"undone": True}
+    )  # fmt: skip
     assert found.complete and found.details == {"host": "hv1"}
     assert report.steps == [("done", found.comment, {"host": "hv1"})]
     RollbackRestore(cloud, "web1", report, stop=True, host="hv1").run()
@@ -131,19 +131,21 @@ def test_what_is_undone_is_said_by_its_host(cloud):
     cloud.left = ["/new is in use"]
     short = RollbackRestore(cloud, "web1", report).run()
     assert not short.complete
-    assert short.comment.endswith("and off; /new is in use: run it again when that has ended")
+    assert short.comment.endswith(
+        "/new is in use: run virt.backup_undo again when that is resolved"
+    )
     cloud.left, cloud.detached = [], ["/added"]
     more = RollbackRestore(cloud, "web1", report).run()
     assert more.complete and more.details["detached"] == ["/added"]
     assert more.comment.endswith(
-        "; /added, a disk that it was given since, stays, and is attached to it no more"
+        "; detached /added, which was attached after the restore, and retained it"
     )
 
 
 def test_a_look_at_what_would_be_undone(cloud):
     found = RollbackRestore(cloud, "web1", Report()).check()
     assert cloud.done == [("hv1", "virt.backup_undo", {**UNDONE, "test": True}, None)]
-    comment = "web1 on hv1 would be as it was; what the backup made would be deleted"
+    comment = "would roll back web1 on hv1 and delete the disks of the restore"
     assert (found.comment, found.changes) == (comment, {"undone": True})
     assert (found.reasons, found.details) == ((), {"host": "hv1"})
     cloud.refused = "it runs"

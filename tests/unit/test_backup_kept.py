@@ -56,11 +56,11 @@ def test_the_machine_of_a_target_is_told_its_rules_and_whether_it_is_only_asked(
 @pytest.mark.parametrize(
     "backups, test, comment, changes",
     [
-        ((STAYS, GOES), False, "1 backup was removed from vault; 1 stays", [ONE]),
-        ((STAYS, GOES), True, "1 backup would be removed from vault; 1 stays", [ONE]),
-        ((STAYS, ALSO, GOES), False, "2 backups were removed from vault; 1 stays", [TWO, ONE]),
-        ((STAYS, ALSO, GOES), True, "2 backups would be removed from vault; 1 stays", [TWO, ONE]),
-        ((STAYS,), False, "0 backups were removed from vault; 1 stays", []),
+        ((STAYS, GOES), False, "removed 1 backup from vault and retained 1", [ONE]),
+        ((STAYS, GOES), True, "would remove 1 backup from vault and retain 1", [ONE]),
+        ((STAYS, ALSO, GOES), False, "removed 2 backups from vault and retained 1", [TWO, ONE]),
+        ((STAYS, ALSO, GOES), True, "would remove 2 backups from vault and retain 1", [TWO, ONE]),
+        ((STAYS,), False, "removed 0 backups from vault and retained 1", []),
     ],
 )
 def test_what_was_removed_is_told_with_what_stays_and_why(
@@ -99,7 +99,7 @@ def test_a_guest_of_which_nothing_could_be_removed_is_a_failure_of_the_target(tm
     wrong = GuestPruneResult(UUID, "web1", trouble="a backup of it is made")
     good = GuestPruneResult(OTHER, "web2", (STAYS, GOES))
     part, _ = pruned(tmp_path, wrong, good, test=test)
-    assert part.comment.endswith("; 1 stays; web1: a backup of it is made")
+    assert part.comment.endswith(" 1; web1: a backup of it is made")
     assert part.changes == {"web2": {"removed": [ONE]}}
     assert part.details["trouble"] == {"web1": "a backup of it is made"}
     assert part.details["backups"] == {"web1": {}, "web2": {THREE: STAYS.why}}
@@ -108,15 +108,15 @@ def test_a_guest_of_which_nothing_could_be_removed_is_a_failure_of_the_target(tm
 
 def test_without_rules_it_is_said_that_nothing_can_go(tmp_path):
     part, _ = pruned(tmp_path, GuestPruneResult(UUID, "web1", (STAYS,)), targets=None)
-    assert part.comment.endswith("; 1 stays: no retention is set (virt:backup:retention)")
+    assert part.comment.endswith(" 1: no retention is configured (virt:backup:retention)")
 
 
 def test_a_guest_that_the_target_does_not_know_is_named(tmp_path):
     part, _ = pruned(tmp_path, name="web1")
     assert (part.comment, part.complete) == ("vault has no backup of web1", True)
-    assert pruned(tmp_path)[0].comment == "0 backups were removed from vault; 0 stay"
+    assert pruned(tmp_path)[0].comment == "removed 0 backups from vault and retained 0"
     known = GuestPruneResult(UUID, "web1", (STAYS,))
-    assert "1 stays" in pruned(tmp_path, known, name="web1")[0].comment
+    assert "retained 1" in pruned(tmp_path, known, name="web1")[0].comment
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ GOOD = VerifyResult(UUID, ONE, "web1")
 @pytest.mark.parametrize(
     "found, comment, shown",
     [
-        (GOOD, "1 backup at vault read back: all good", ["web1", ONE, "good"]),
-        (VerifyResult(UUID, ONE), "1 backup at vault read back: all good", [UUID, ONE, "good"]),
+        (GOOD, "verified 1 backup at vault: all good", ["web1", ONE, "good"]),
+        (VerifyResult(UUID, ONE), "verified 1 backup at vault: all good", [UUID, ONE, "good"]),
         (
             VerifyResult(UUID, ONE, "web1", trouble="no room"),
-            "1 backup at vault read back: 1 not good", ["web1", ONE, "no room"],
+            "verified 1 backup at vault: 1 not good", ["web1", ONE, "no room"],
         ),
         (
             VerifyResult(UUID, ONE, "web1", wrong="vda: the backup is missing"),
-            "1 backup at vault read back: 1 not good", ["web1", ONE, "vda: the backup is missing"],
+            "verified 1 backup at vault: 1 not good", ["web1", ONE, "vda: the backup is missing"],
         ),
     ],
 )  # fmt: skip
@@ -178,14 +178,14 @@ def test_what_was_found_of_each_is_told_and_a_bad_one_is_a_failure(tmp_path, fou
         "table": [["guest", "backup", "found"], shown],
     }  # fmt: skip
     assert part.complete is (shown[-1] == "good")
-    assert cloud.told == [("begin", "vault: b1 reads its backups back"), ("done", comment)]
+    assert cloud.told == [("begin", "vault: b1 verifies its backups"), ("done", comment)]
 
 
 @pytest.mark.parametrize(
     "name, days, comment",
     [
-        ("web1", 30, "0 backups at vault read back: none was due"),
-        (None, None, "0 backups at vault read back: none was due"),
+        ("web1", 30, "verified 0 backups at vault: none was due"),
+        (None, None, "verified 0 backups at vault: none was due"),
         ("web1", None, "vault has no backup of web1"),
     ],
 )
@@ -195,13 +195,13 @@ def test_that_nothing_was_read_back_is_said_as_it_is(tmp_path, name, days, comme
 
 def test_what_was_read_back_of_one_guest_is_told_as_of_all(tmp_path):
     part, _ = verified(tmp_path, GOOD, name="web1")
-    assert part.comment == "1 backup at vault read back: all good"
+    assert part.comment == "verified 1 backup at vault: all good"
 
 
 @pytest.mark.parametrize("name, whose", [("web1", "of web1"), (None, "of all guests")])
 def test_a_test_says_who_would_read_what(tmp_path, name, whose):
     part, cloud = verified(tmp_path, name=name, test=True, backup="latest")
-    assert part.comment == f"b1 would read back what vault has {whose}: latest"
+    assert part.comment == f"b1 would verify the backups {whose} at vault: latest"
     assert part.details == {"host": "b1"} and result(part) is None and cloud.asked == []
 
 

@@ -64,7 +64,7 @@ def test_nor_because_a_person_names_it(tmp_path, verb, host):
 
 @pytest.mark.parametrize(
     ("host", "words"),
-    [(None, "does not say where .* host=HOST"), ("*", "is not a hypervisor of this master")],
+    [(None, "does not name the host .* host=HOST"), ("*", "is not a hypervisor of this master")],
 )
 def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, words):
     listed = ListedBackup(
@@ -100,5 +100,5 @@ def test_a_machine_that_says_the_same_again_is_not_asked_for_ever(monkeypatch):
     monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     said = pages.page(each.to_answer() for each in listing(5000))
     fleet = SimpleNamespace(call=lambda *_args, **_options: said)
-    with pytest.raises(errors.BadAnswer, match=r"hv3: its answers .* have no order"):
+    with pytest.raises(errors.BadAnswer, match=r"hv3: the answers .* are not ordered"):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))

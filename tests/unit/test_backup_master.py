@@ -130,7 +130,7 @@ def test_a_target_that_is_not_mounted_may_still_need_each_checkpoint(tmp_path):
     made, found, kept = needed(cloud)
     assert kept.silent == ("far",)
     assert stay(cloud, made, found, kept) == (
-        {"c1", "c2"}, ("the checkpoints of the backups at far stay: it does not answer",)
+        {"c1", "c2"}, ("retained the checkpoints of the backups at far, which does not answer",)
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_what_could_not_be_ended_is_said_and_the_backup_is_good(tmp_path):
     found = backup._BackupJob("hv1", "b1", LOOK, plan())
     assert made._end_export(found, False, ()) == "hv1: libvirt does not end it"
     assert made._prune_checkpoints(found, BackupResult(IDENT, 0, 0), backup._OtherTargets()) == (
-        "what hv1 showed may be left there: virt.backup_end ends it",
+        "hv1 may still export the disks: end that with virt.backup_end",
     )
 
 
@@ -218,7 +218,7 @@ def test_a_host_that_shows_another_guest_is_not_read(tmp_path):
     cloud = Cloud(tmp_path, backup_begin=shown)
     made = backup.CreateBackup(cloud, "web1", None, cloud.report())
     found = backup._BackupJob("hv1", "b1", LOOK, plan())
-    with pytest.raises(errors.BadAnswer, match="hv1 shows another guest than it told of"):
+    with pytest.raises(errors.BadAnswer, match="hv1 exports another guest than it inspected"):
         made._copy_disks(made._policy().targets["vault"], found)
     assert [fun for _, fun, _ in cloud.asked] == ["virt.backup_begin"]
 
@@ -226,13 +226,13 @@ def test_a_host_that_shows_another_guest_is_not_read(tmp_path):
 @pytest.mark.parametrize(("skipped", "why"), [
     ({"sda": "it is read-only", "sdb": "it is transient"},
      "sda: it is read-only; sdb: it is transient"),
-    ({}, "none at all"),
+    ({}, "it has no disks"),
 ])  # fmt: skip
 def test_without_a_disk_there_is_no_backup_and_it_is_said_why(tmp_path, monkeypatch, skipped, why):
     monkeypatch.setattr(backup.lifecycle, "host_for_write", lambda *_: "hv1")
     cloud = Cloud(tmp_path, backup_look=GuestInspection("u", True, (), (), skipped, "web1"))
     made = backup.CreateBackup(cloud, "web1", "vault", cloud.report())
-    with pytest.raises(errors.InvalidInput, match=f"web1 has no disk to back up: {why}$"):
+    with pytest.raises(errors.InvalidInput, match=f"web1 has no disk that .*: {why}$"):
         made._prepare(made._policy().target("vault"))
 
 
@@ -269,21 +269,21 @@ def test_how_far_it_is_read_is_shown():
     told = {"name": "web1", "backup": IDENT, "percent": 7}
     assert progress(
         verify, ("x/verify", told), ("x/pull", told), ("x/verify", {"percent": None})
-    ) == [(7, f"web1: {IDENT}: 7 % is read back")]
+    ) == [(7, f"web1: {IDENT}: 7 % verified")]
 
     def made(cloud, report):
         return backup.CreateBackup(cloud, "web1", None, report)._watch
 
-    assert progress(made, ("x", {"percent": 0}), ("x", {})) == [(0, "web1: 0 % is read")]
+    assert progress(made, ("x", {"percent": 0}), ("x", {})) == [(0, "web1: 0 % read")]
 
 
 @pytest.mark.parametrize(("given", "why"), [
     ({"new": "web2", "in_place": True}, "new=NAME cannot be combined with over or disk"),
     ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with over or disk"),
     ({"stop": True}, "stop=True requires over=True"),
-    ({"missing": True, "in_place": True}, "missing=True is for a guest that is gone"),
-    ({"missing": True, "disk": "vda"}, "missing=True is for a guest that is gone"),
-    ({"instant": True, "disk": "vda"}, "instant=True is for a guest: a file is read whole"),
+    ({"missing": True, "in_place": True}, "missing=True applies to a guest"),
+    ({"missing": True, "disk": "vda"}, "missing=True applies to a guest"),
+    ({"instant": True, "disk": "vda"}, "instant=True restores a guest"),
 ])  # fmt: skip
 def test_what_makes_no_sense_together_is_refused_before_anybody_is_asked(tmp_path, given, why):
     cloud = Cloud(tmp_path)
@@ -315,13 +315,13 @@ def test_a_guest_that_is_meant_by_its_uuid_is_called_as_it_was(tmp_path):
         vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {},
     )  # fmt: skip
     one = RestoreBackup(cloud, RestoreRequest(UUID, target_name="vault"), cloud.report())
-    assert "web1 is there, on hv2" in one.check().answer()["web1"]["comment"]
-    with pytest.raises(errors.AlreadyExists, match="web1 is there, on hv2"):
+    assert "web1 already exists on hv2" in one.check().answer()["web1"]["comment"]
+    with pytest.raises(errors.AlreadyExists, match="web1 already exists on hv2"):
         one.run()
     found = RestoreBackup(
         cloud, RestoreRequest(UUID, target_name="vault", missing=True), cloud.report()
     ).run()
-    assert (found.subject, found.comment) == ("web1", "web1 is there, running, on hv2")
+    assert (found.subject, found.comment) == ("web1", "web1 exists on hv2 and is running")
     other = RestoreBackup(
         cloud, RestoreRequest(UUID, target_name="vault", new="web9"), cloud.report()
     )
@@ -337,7 +337,7 @@ def test_with_missing_a_guest_that_is_there_stays_as_it_is(tmp_path):
     cloud = Cloud(tmp_path, vm_state=lambda host, _: {"web1": "running"} if host == "hv2" else {})
     one = RestoreBackup(cloud, RestoreRequest("web1", missing=True), cloud.report())
     for said in (one.check(), one.run()):
-        assert (said.comment, said.changes) == ("web1 is there, running, on hv2", {})
+        assert (said.comment, said.changes) == ("web1 exists on hv2 and is running", {})
     assert {fun for _, fun, _ in cloud.asked} == {"virt.vm_state"}
 
 
@@ -367,7 +367,7 @@ def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     cloud = Cloud(tmp_path, backup_restore=lambda *_: {**MADE, **made})
     one = RestoreBackup(cloud, RestoreRequest("web1"), cloud.report())
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
-    with pytest.raises(errors.BadAnswer, match="hv1 answers for web9, asked was web1"):
+    with pytest.raises(errors.BadAnswer, match="hv1 answers for web9 instead of web1"):
         one._create_guest(found, {})
 
 
@@ -397,7 +397,7 @@ def test_a_second_guest_does_not_take_the_key_of_another_machine(tmp_path, monke
     for seed, refused in ((None, True), (False, False)):
         asked = RestoreRequest("web1", new="web2", seed=seed)
         words = RestoreBackup(cloud, asked, cloud.report()).check().answer()["web2"]["comment"]
-        assert ("remove it with salt-key -d web2" in words) is refused
+        assert ("run salt-key -d web2" in words) is refused
 
 
 def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
@@ -413,7 +413,7 @@ def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
         host="hv1", machine="b1", target=TargetPolicy("vault", "b1", "/b"),
         backup=ListedBackup(IDENT, guest="web1", uuid="u"),
     )  # fmt: skip
-    with pytest.raises(errors.BadAnswer, match=f"b1 shows 000009-x, asked was {IDENT}"):
+    with pytest.raises(errors.BadAnswer, match=f"b1 exports 000009-x instead of {IDENT}"):
         one._create(found)
     asked = [fun for _, fun, _ in cloud.asked]
     assert asked == ["virt.backup_reader", "virt.backup_show", "virt.backup_hide"]
@@ -466,7 +466,8 @@ class Instants(Cloud):
 
 
 @pytest.mark.parametrize(("name", "about", "words"), [
-    ("web1", "web1", "web1 stands on no backup"), (None, "all", "no guest stands on a backup"),
+    ("web1", "web1", "web1 does not run from a backup"),
+    (None, "all", "no guest runs from a backup"),
 ])  # fmt: skip
 def test_where_nobody_stands_on_a_backup_it_is_said(tmp_path, name, about, words):
     cloud = Instants(tmp_path, hosts=())
@@ -476,8 +477,8 @@ def test_where_nobody_stands_on_a_backup_it_is_said(tmp_path, name, about, words
 
 
 @pytest.mark.parametrize(("state", "words"), [
-    (COMPLETE, f"web1 on hv1 has all its blocks and stands on nothing; {IDENT} is free"),
-    (MISSING, f"web1 is not on hv1 any more: {IDENT} is not needed for it"),
+    (COMPLETE, f"web1 on hv1 is completely restored and no longer needs {IDENT}"),
+    (MISSING, f"web1 is no longer on hv1: it does not need {IDENT}"),
 ])  # fmt: skip
 def test_what_is_not_needed_any_more_is_let_go(tmp_path, state, words):
     cloud = Instants(
@@ -501,8 +502,8 @@ def test_a_guest_that_stands_on_another_backup_stands_on_this_no_more(tmp_path):
 def test_one_that_is_off_is_not_waited_for(tmp_path):
     cloud = Instants(tmp_path, LiveRestoreStatus(OFF, IDENT, 7))
     [part] = cloud.instant().run().parts
-    assert part.comment == f"web1 is off; 7 % of web1 is on hv1, the rest is in {IDENT}: " + (
-        "virt.start web1 goes on"
+    assert part.comment == f"web1 is off; 7 % of web1 is restored to hv1 from {IDENT}: " + (
+        "virt.start web1 continues the restore"
     )
     assert not part.complete and cloud.let_go() == []
 
@@ -516,8 +517,9 @@ def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
                      "disks": [], "authority": "pem"},
     )  # fmt: skip
     [part] = cloud.instant(timeout_s=0).run().parts
-    words = "web1 is cut off from its backup: b1 does not answer, and the guest is paused at a " + (
-        f"block that it cannot read; 7 % of web1 is on hv1, the rest is in {IDENT}"
+    words = (
+        "web1 has lost the connection to its backup: b1 does not answer, and the guest is paused "
+        f"at an unreadable block; 7 % of web1 is restored to hv1 from {IDENT}"
     )
     assert (part.comment, part.complete) == (words, False)
     assert [one[0] for one in cloud.told] == ["again", "cut"]
@@ -553,7 +555,7 @@ def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
         cloud, files.FilesRequest("web1", "/etc", target_name="vault"), cloud.report()
     ).run()
     assert said.comment == (
-        f"/etc of web1 has 6 names in {IDENT}; 1 are shown; /srv is missing: it is encrypted"
+        f"/etc of web1 has 6 items in {IDENT}; showing 1; /srv is not mounted: it is encrypted"
     )
     assert not said.complete
 
@@ -565,7 +567,7 @@ def wish(tmp_path, before=None, **options):
 
 
 def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
-    with pytest.raises(errors.InvalidInput, match="guest web1: backup is said twice"):
+    with pytest.raises(errors.InvalidInput, match="guest web1: backup is set twice"):
         wish(tmp_path, backup={"to": "vault"}, metadata={"backup": "no"})
     with pytest.raises(errors.NotFound, match="unknown backup target 'valt'"):
         wish(tmp_path, backup={"to": "valt"})
@@ -574,7 +576,7 @@ def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
 @pytest.mark.parametrize("before", [7, ["yes"], {"backup": "yes"}, True])
 def test_how_it_was_backed_up_is_a_text_or_nothing(tmp_path, before):
     cloud, found, _ = wish(tmp_path, before, backup=False)
-    with pytest.raises(errors.BadAnswer, match="hv1: how web1 was backed up is no text"):
+    with pytest.raises(errors.BadAnswer, match="hv1: the backup schedule of web1 is not text"):
         found(cloud, "web1", "hv1", False)
 
 
@@ -587,7 +589,7 @@ def test_one_that_says_so_already_is_not_changed(tmp_path):
     cloud.says["virt.backup_wish"] = None
     said = found(cloud, "web1", "hv1", True)
     assert said.changes == {"backup": {"old": None, "new": "no"}}
-    assert said.comment == "web1 would be backed up in another way: no"
+    assert said.comment == "would set the backup schedule of web1: no"
 
 
 @pytest.mark.parametrize(("more", "says"), [({}, True), ({"new": "web2"}, False)])
@@ -600,7 +602,7 @@ def test_that_a_purge_has_removed_the_key_of_a_restored_minion_is_said(
     shown = ShownBackup(IDENT, "web1", "b1", 1, definition, (), "PEM")
     cloud = Cloud(tmp_path)
     one = RestoreBackup(cloud, RestoreRequest("web1", **more), cloud.report())
-    assert ("no accepted key of web1: start it" in one._lacks_key(shown)) is says
+    assert ("no accepted key for web1: start the guest" in one._lacks_key(shown)) is says
     assert one._lacks_key(dataclasses.replace(shown, definition="<domain/>")) == ""
     monkeypatch.setattr(keys.KeyStore, "accepted", lambda _self, _name: "PEM")
     assert one._lacks_key(shown) == ""

@@ -58,7 +58,7 @@ def test_one_that_is_anothers_is_refused(backed_up, before, hosts):
         for name, uuid in guests.items()
         if uuid == UUID and host != "hv3"
     ]
-    said = f"hv3 says that evil has the UUID {UUID}, and so does {host} of {name}"
+    said = f"hv3 reports the UUID {UUID} for evil, and {host} reports it for {name}"
     with pytest.raises(errors.Refused, match=said):
         backed_up("evil", "hv3", "web1", before, **hosts)
     with pytest.raises(errors.Refused, match=said):
@@ -69,7 +69,7 @@ def test_one_that_is_anothers_is_refused(backed_up, before, hosts):
 def test_whoever_is_silent_may_have_it(backed_up, silent):
     """Where it was, or where it went to since."""
     hosts = {"hv1": {}, "hv2": {}, "hv3": EVIL, silent: None}
-    said = f"that was web1's on hv1 .*, and {silent} does not answer: .* host=hv3"
+    said = f"it belongs to web1 on hv1, and {silent} does not answer: .* host=hv3"
     with pytest.raises(errors.Refused, match=said):
         backed_up("evil", "hv3", "web1", "hv1", **hosts)
     backed_up("evil", "hv3", "web1", "hv1", "hv3", **hosts)  # a person knows
