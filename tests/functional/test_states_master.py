@@ -147,7 +147,7 @@ def test_a_guest_without_a_backup_is_backed_up(told):
 
 
 def test_a_guest_that_cannot_be_backed_up_is_named(told):
-    assert refused(told, "backed_up", "nobody") == "there is no guest nobody"
+    assert refused(told, "backed_up", "nobody") == "no guest matches nobody"
     why = refused(told, "backed_up", "web1", to="attic")
     assert why == "unknown backup target 'attic'; known: vault"
     assert "hours" in refused(told, "backed_up", "web1", hours="day")
