@@ -179,6 +179,6 @@ def test_a_queue_that_another_process_holds_does_not_hang_the_master(tmp_path, m
     assert queue.ask("hv1", "a" * 40) == 0
     with open(tmp_path / "virt" / "copies", "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(errors.OperationFailed, match=r"another process has held .*copies for"):
+        with pytest.raises(errors.OperationFailed, match=r"another process has locked .*copies"):
             queue.ask("hv2", "a" * 40)
     assert queue.ask("hv2", "a" * 40) == 0

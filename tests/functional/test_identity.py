@@ -431,6 +431,6 @@ def test_a_secret_is_for_a_host_that_the_master_names(named, report, monkeypatch
     assert "hush" not in str(named.asked)
     named.opts["virt"] = {"hosts": "G@virt:x"}
     monkeypatch.setattr(find, "locate", None)
-    with pytest.raises(errors.InvalidInput, match="hypervisor by its own word alone"):
+    with pytest.raises(errors.InvalidInput, match="only claims to be a hypervisor"):
         CloneGuest(named, report, "db1", "web2", {"user_data": "hush"}).run()
     assert "web2" not in named.guests

@@ -296,7 +296,7 @@ def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
     assert owners.load(cloud.opts, id_of("bob-8")).owner == "bob"
     assert runner("root", "owners")["owners"]["guests"]["bob-8"] == "bob"
     over = comment(deploy(runner, "bob", "bob-9"), "bob-9")
-    assert over == "the quota of bob does not allow it: guests: 2 of 2 are used, 1 more wanted"
+    assert over == "the quota of bob does not allow it: guests: 2 of 2 used, 1 more requested"
     assert "bob-9" not in {**cloud.places()["hv1"], **cloud.places()["hv2"]}
     assert "name bob-8 is not free" in comment(deploy(runner, "eve", "bob-8"), "bob-8")
     assert not list(Path(cloud.opts["cachedir"], "virt/rights/making").iterdir())
@@ -344,7 +344,7 @@ def test_of_two_processes_one_gets_the_last_place(runner, cloud, monkeypatch):
     for process in both:
         process.join()
     assert [result for result, _ in told] == [False, True], told
-    assert "guests: 2 of 2 are used, 1 more wanted" in told[0][1]
+    assert "guests: 2 of 2 used, 1 more requested" in told[0][1]
 
 
 @pytest.mark.parametrize("other", ["Bob", "BOB ", "\uff22ob"])

@@ -22,7 +22,7 @@ from tests.functional.conftest import REPOSITORY
 from tests.lab import process
 
 SECRET = "a secret of this test"
-NOBODY, ALLOWED = "it is not known who asks for this", "no hypervisor"
+NOBODY, ALLOWED = "cannot identify the user of this call", "no hypervisor"
 GRANTS = [
     {"who": "anna", "verbs": ["use"], "guests": ["anna-*"]}, {"who": "%staff", "verbs": ["read"]},
 ]  # fmt: skip

@@ -326,7 +326,7 @@ def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (None, "it was not accepted here for a guest, so another machine may use it"),
+        (None, "it was not accepted here for a guest, and another machine may use it"),
         ("hv2", "it was accepted for a guest of hv2, which may use it"),
     ],
 )
@@ -351,7 +351,7 @@ def test_the_guest_takes_its_key_along(cloud, store, pairs, deleted):  # noqa: F
 
 def test_the_key_of_a_hypervisor_is_never_deleted(cloud, store, pairs):  # noqa: F811
     store._store.store("hyper2", pairs[1])
-    with pytest.raises(errors.KeyRefused, match="the key of hyper2 stays: it is a hypervisor's"):
+    with pytest.raises(errors.KeyRefused, match="cannot delete the key of hyper2"):
         store.delete("hyper2")
     assert store.status("hyper2") == "accepted"
 
@@ -448,7 +448,7 @@ def test_what_is_secret_is_no_argument_of_a_job(cloud, verb):
 
 def test_a_host_by_its_own_word_gets_no_secret(cloud):
     cloud.opts["virt"]["hosts"] = "G@virt_host:hypervisor:True"
-    words = "may be secret, and hv1 is a hypervisor by its own word.*set virt:hosts"
+    words = "may be secret, and hv1 only claims to be a hypervisor.*set virt:hosts"
     for verb in ("init", "clone"):
         with pytest.raises(errors.InvalidInput, match=words):
             make_with_secrets(cloud, verb)

@@ -119,7 +119,7 @@ def test_and_no_longer(cloud, monkeypatch):
         found = fleet.gather(["hv1"], SLEEP, {"length": 60}, timeout_s=1)["hv1"]
     assert found.kind == answer.SILENT
     # a quick machine hears that it is at work before the three time-outs, a slow one after them
-    assert re.match("no answer in [34] s: its minion is at work", found.error)
+    assert re.match("no answer in [34] s: its minion works at the job", found.error)
 
 
 def test_a_long_job_is_waited_for_while_there_is_progress(fleet):

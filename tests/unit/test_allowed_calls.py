@@ -409,7 +409,7 @@ def unrecorded(ask, cloud, opts, monkeypatch):
 def test_a_guest_whose_owner_was_not_recorded_counts(ask, cloud, makes, opts, monkeypatch):
     unrecorded(ask, cloud, opts, monkeypatch)
     for who in ("bob", "BOB"):
-        with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+        with pytest.raises(errors.Denied, match="guests: 1 of 3 used, 3 more requested"):
             ask(who, init, "web21,web22,web23")
     assert ask("bob", init, "web21,web22")
 
@@ -435,7 +435,7 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
     makes()
     assert [*owners.unrecorded(opts)] == ["web9"]
     cloud.has("hv3", one("web9"), one("web10"))
-    with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+    with pytest.raises(errors.Denied, match="guests: 1 of 3 used, 3 more requested"):
         ask("bob", init, "web21,web22,web23")
 
 
@@ -459,7 +459,7 @@ def test_a_guest_of_a_process_that_died_counts(ask, cloud, makes, opts):
     killed(opts, "web9")
     killed(opts, "web10")
     assert not access_check.is_making(opts, "bob", "web9")
-    with pytest.raises(errors.Denied, match="guests: 1 of 3 are used, 3 more wanted"):
+    with pytest.raises(errors.Denied, match="guests: 1 of 3 used, 3 more requested"):
         ask("bob", init, "web21,web22,web23")
     assert [*owners.unrecorded(opts)] == ["web9"], "there is no other one"
 
@@ -505,15 +505,15 @@ def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opt
 @pytest.mark.parametrize(
     ("who", "has", "count", "why"),
     [
-        ("bob", {}, 3, None), ("bob", {}, 4, "guests: 0 of 3 are used, 4 more wanted"),
+        ("bob", {}, 3, None), ("bob", {}, 4, "guests: 0 of 3 used, 4 more requested"),
         ("bob", {"vcpus": 6, "memory_kib": 1}, 1, None),
-        ("bob", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used, 2 more wanted"),
-        ("bob", {"memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
-        ("bob", {"memory_kib": 1, "max_memory_kib": 3073}, 1, "memory: .* of 4 MiB are used"),
+        ("bob", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 used, 2 more requested"),
+        ("bob", {"memory_kib": 3073}, 1, "memory: .* of 4 MiB used"),
+        ("bob", {"memory_kib": 1, "max_memory_kib": 3073}, 1, "memory: .* of 4 MiB used"),
         ("bob", {"memory_kib": 1, "disks": (DiskFootprint(40_000, "/i"),)}, 1, "disk: .* of 40"),
         ("bob", {"vcpus": 0, "memory_kib": 0}, 2, None),
         ("bob", {"vcpus": 7, "memory_kib": 0}, 1, None),
-        ("BOB", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 are used"),
+        ("BOB", {"vcpus": 8, "memory_kib": 1}, 1, "vCPUs: 8 of 9 used"),
     ],
 )  # fmt: skip
 def test_the_quota_counts_what_a_person_has(ask, cloud, makes, opts, who, has, count, why):
@@ -558,7 +558,7 @@ def test_what_is_being_made_counts_whoever_has_a_guest_of_the_name(ask, cloud, m
 
 def test_the_host_on_which_it_takes_most_counts(ask, cloud, makes):
     cloud.hosts[1] = host("hv2", needs=Needs(vcpus=10, memory_kib=1))
-    with pytest.raises(errors.Denied, match="vCPUs: 0 of 9 are used, 10 more wanted"):
+    with pytest.raises(errors.Denied, match="vCPUs: 0 of 9 used, 10 more requested"):
         ask("bob", init, "web9")
 
 

@@ -62,16 +62,16 @@ def test_down_and_silent():
 def test_each_way_of_giving_no_answer_has_its_kind_and_its_words():
     told = {
         answer.silent("hv1", 14.6): ("no answer", "no answer in 15 s"),
-        answer.silent("hv1", 15, busy=True): ("no answer", "its libvirt or its storage may hang"),
+        answer.silent("hv1", 15, busy=True): ("no answer", "libvirt or the storage may hang"),
         answer.stalled("hv1", 900): ("no answer", "no progress for 900 s (virt:stall_timeout)"),
         answer.endless("hv1", 86400): ("no answer", "at work for 86400 s (virt:job_timeout)"),
         answer.lost("hv1"): (
             "lost",
-            "it has ended the job, but its answer did not reach the master",
+            "finished the job, but the answer did not reach the master",
         ),
         answer.unproven("hv1"): (
             "bad",
-            "Salt Virt is not there, or another version of it (salt hv1",
+            "Salt Virt is missing there or has another version (run salt hv1",
         ),
     }
     for one, (kind, words) in told.items():

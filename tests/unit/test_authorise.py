@@ -281,4 +281,4 @@ def test_what_comes_in_with_a_permission_is_accepted_as_far_as_it_goes(opts, cap
     opts["minimum_auth_version"] = 2
     assert authorization.submit_key(opts, keys, "hv1", "web1", "PEM2") is False
     assert keys.key[0] == "PEM"
-    assert "hv1 handed in a key for 'web1': minimum_auth_version" in caplog.text
+    assert "hv1 submitted a key for 'web1': minimum_auth_version" in caplog.text

@@ -374,7 +374,7 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
     def weigh(_opts, host, _words):
         done.append(("weighed", host))
         if host == "b":
-            raise errors.InvalidInput("b is a hypervisor by its own word alone")
+            raise errors.InvalidInput("b only claims to be a hypervisor")
 
     def create_on(host, _undo, _begun):
         done.append(("told", host))
@@ -384,7 +384,7 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
     one = init(Cloud(tmp_path), pillar={"x": 1})
     monkeypatch.setattr(one, "create_on", create_on)
     decision = PlacementDecision(tuple(Candidate(host, 1) for host in "abc"), {})
-    with pytest.raises(errors.InvalidInput, match="by its own word"):
+    with pytest.raises(errors.InvalidInput, match="only claims"):
         one.create(
             decision, UndoStack(), type("Begun", (), {"record_host": lambda self, host: None})()
         )

@@ -208,8 +208,8 @@ def test_a_guest_with_a_key_is_placed_on_no_host_below_a_syndic(
     seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
     one = request_module.InitRequest("web1", 1, 64, None, arguments=asked)
     found = seen.place_guest(cloud, one, one.request())
-    why = ("syndic", "hv000 is below a syndic and hands the key of web1 to its own master: do it "
-                     "there, or with seed=False and nothing that is secret")  # fmt: skip
+    why = ("syndic", "hv000 is below a syndic and submits the key of web1 to its own master: run "
+                     "this on that master, or use seed=False and no secret arguments")  # fmt: skip
     assert found.rejected == ({"hv000": why} if others else {})
     assert "hv000" not in {one.host for one in found.ranked} or not others
     assert len(found.ranked) == 3 - others

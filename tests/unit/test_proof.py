@@ -262,7 +262,7 @@ def test_a_true_return_that_is_late_is_waited_for(ask, minions):
 def test_a_host_that_cannot_sign_is_named_soon(ask):
     found, took_s = ask(lambda fun, jid: [("hv1", f"'{proof.FUNCTION}' is not available.")])
     assert found.kind == answer.BAD
-    assert "its answer is not signed with its key" in found.error
+    assert "the answer is not signed with the host's key" in found.error
     assert "salt hv1 saltutil.sync_all" in found.error
     assert took_s < 5
     with pytest.raises(errors.ConnectionFailed):
@@ -352,7 +352,7 @@ def test_no_event_of_a_minion_breaks_or_holds_up_an_operation(
 
 def test_what_a_host_has_signed_is_an_error_of_it_when_it_has_no_end():
     found = answer.from_return("hv1", {"return": nested(900)})
-    assert (found.kind, found.error) == (answer.BAD, "its answer is nested too deeply")
+    assert (found.kind, found.error) == (answer.BAD, "the answer is nested too deeply")
 
 
 def test_a_ping_in_anothers_name_is_none(monkeypatch, ask, minions):
@@ -407,7 +407,7 @@ def test_a_key_with_a_password_is_one_line(minions, tmp_path):
     key = rsa.generate_private_key(65537, 2048)
     how = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
     (tmp_path / "minion.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *how))
-    with pytest.raises(errors.OperationFailed, match="the minion's key signs what it says"):
+    with pytest.raises(errors.OperationFailed, match="cannot read the minion's key"):
         proof.sign({"id": "hv1", "pki_dir": str(tmp_path)}, JID, "virt.vm_state", {})
 
 

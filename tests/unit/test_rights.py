@@ -131,10 +131,10 @@ def test_without_a_quota_all_four_are_unlimited():
     assert rights({"quotas": {"eve": {"guests": 1}}}).for_user("eve").quota == ResourceAmount(1)
     assert (
         grants.quota_excess(ResourceAmount(0), ResourceAmount(0), ResourceAmount(1))
-        == "guests: 0 of 0 are used, 1 more wanted"
+        == "guests: 0 of 0 used, 1 more requested"
     )
     many, none = ResourceAmount(memory_kib=1000 * 2**20), ResourceAmount(0, 0, 0, 0)
-    assert "0 B of 1000 GiB are" in grants.quota_excess(many, none, ResourceAmount(0, 0, 2**30, 0))
+    assert "0 B of 1000 GiB used" in grants.quota_excess(many, none, ResourceAmount(0, 0, 2**30, 0))
 
 
 def test_a_user_may_be_called_by_a_number():
@@ -274,7 +274,7 @@ def test_who_asks_over_the_network_is_told_by_salts_entry(monkeypatch):
 ])  # fmt: skip
 def test_a_user_who_cannot_be_told_from_others_is_nobody(user, monkeypatch):
     opts = {"__cli": "salt-master", "user": "salt"}
-    with pytest.raises(Denied, match="not known"):
+    with pytest.raises(Denied, match="cannot identify"):
         asked(user, lambda: requester.requesting_user(opts, user), monkeypatch=monkeypatch)
 
 

@@ -119,7 +119,7 @@ def test_so_deep_an_answer_may_be_and_no_deeper(wrap):
     with pytest.raises(RecursionError):
         shape.clean(wrap(data))
     assert answer.from_return("hv1", {"return": wrap(data)}).error == (
-        "its answer is nested too deeply"
+        "the answer is nested too deeply"
     )
 
 

@@ -150,7 +150,7 @@ def test_a_guest_that_is_nowhere_may_be_where_nobody_is_known(fleet, monkeypatch
 
 
 def test_no_permission_is_given_to_a_host_that_has_another_master(fleet):
-    with pytest.raises(errors.Unsupported, match="hv2 is below a syndic and hands the key of web1"):
+    with pytest.raises(errors.Unsupported, match="hv2 is below a syndic and submits the key"):
         authorization.refuse_others(fleet.opts, "hv2", "web1")
     authorization.refuse_others(fleet.opts, "hv1", "web1")
 

@@ -309,7 +309,7 @@ def test_a_question_ends_while_the_host_says_that_it_works(cloud):
     assert [one.host for one in found] == ["hv2", "hv1"]
     assert 15 <= fleet.bus.t < 17
     assert found[1].kind == "no answer"
-    assert "its minion is at work" in found[1].error
+    assert "its minion works at the job" in found[1].error
 
 
 def test_patience_is_for_who_is_too_busy_to_say_so_and_ends(cloud):

@@ -1,4 +1,4 @@
-"""What one host said to one question: data or an error, never both."""
+"""The answer of one host to one request: data or an error, never both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 @dataclass(frozen=True)
 class Answer:
-    """host: minion id. data: what the function returned. error: one line. kind: why."""
+    """The answer of a host.
+
+    host: the minion id. data: the return of the function. error: one line. kind: the kind of error.
+    """
 
     host: str
     data: Any = None
@@ -36,8 +39,10 @@ class Answer:
         return self.error is None
 
     def get(self) -> Any:
-        """The data. Raises OperationFailed, Refused, NoRoom or ConnectionFailed with the host's
-        words."""
+        """Return the data.
+
+        Raises OperationFailed, Refused, NoRoom or ConnectionFailed with the host's message.
+        """
         if self.error is None:
             return self.data
         if self.kind != FAILED:
@@ -45,16 +50,17 @@ class Answer:
         kinds = (errors.NoRoom, errors.Refused)
         kind = next((k for k in kinds if self.error.startswith(k.PREFIX)), errors.OperationFailed)
         text = self.error.removeprefix(getattr(kind, "PREFIX", ""))
-        # the host may have named itself already
+        # the message may already begin with the name of the host
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
 
 
 def facts(
     answers: Iterable[Answer], read: Callable[[Any, str], T]
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """(host to what it said, host to why it said nothing).
+    """Return the message of each host, and the error of each host without one.
 
-    read: makes it of the data and the host, such as ``from_answer`` of a Fact; may raise BadAnswer.
+    read: creates the message from the data and the host, such as ``from_answer`` of a Message; may
+    raise BadAnswer.
     """
     facts_by_host: dict[str, T] = {}
     unreachable: dict[str, str] = {}
@@ -70,20 +76,25 @@ def facts(
 
 
 def down(host: str, ping: Answer | None = None) -> Answer:
-    """An accepted host that the master sees no connection of, and that answered nothing, or to a
-    ``ping`` nothing good: it was told nothing."""
+    """Return the answer for an accepted host without a connection to the master.
+
+    The host did not answer a ``ping``, or gave a bad answer, so the job was not sent to it.
+    """
     error = ping.error if ping and ping.kind == BAD else "down: no connection to the master"
     return Answer(host, error=error, kind=DOWN)
 
 
 def silent(host: str, waited_s: float, busy: bool = False) -> Answer:
-    """A host that did not answer in time. busy: it said that it works at the job."""
-    hint = ": its minion is at work, so its libvirt or its storage may hang" if busy else ""
+    """Return the answer for a host that did not answer in time.
+
+    busy: the host reported that it works at the job.
+    """
+    hint = ": its minion works at the job, so libvirt or the storage may hang" if busy else ""
     return Answer(host, error=f"no answer in {waited_s:.0f} s{hint}", kind=SILENT)
 
 
 def stalled(host: str, quiet_s: float) -> Answer:
-    """A host whose job is given up: it may be at work still."""
+    """Return the answer for a host whose job made no progress; the host may still work at it."""
     error = (
         f"no progress for {quiet_s:.0f} s (virt:stall_timeout): the master no longer waits for it"
     )
@@ -91,23 +102,23 @@ def stalled(host: str, quiet_s: float) -> Answer:
 
 
 def endless(host: str, job_s: float) -> Answer:
-    """A host whose job is given up, though it says that it gets on."""
+    """Return the answer for a host whose job took too long, although it made progress."""
     error = f"at work for {job_s:.0f} s (virt:job_timeout): the master no longer waits for it"
     return Answer(host, error=error, kind=SILENT)
 
 
 def lost(host: str) -> Answer:
-    """A host that has ended the job, and whose answer Salt did not bring."""
+    """Return the answer for a host that has finished the job, and whose answer was lost."""
     return Answer(
-        host, error="it has ended the job, but its answer did not reach the master", kind=LOST
+        host, error="finished the job, but the answer did not reach the master", kind=LOST
     )
 
 
 def unproven(host: str) -> Answer:
-    """A host that answers, and does not sign what it says; or somebody else does so for it."""
+    """Return the answer for a host whose answer is not signed; another minion may have sent it."""
     error = (
-        "its answer is not signed with its key: Salt Virt is not there, or another version of it "
-        f"(salt {host} saltutil.sync_all); or another minion answers in its name"
+        "the answer is not signed with the host's key: Salt Virt is missing there or has another "
+        f"version (run salt {host} saltutil.sync_all), or another minion answers in its name"
     )
     return Answer(host, error=error, kind=BAD)
 
@@ -115,16 +126,16 @@ def unproven(host: str) -> Answer:
 def from_return(
     host: str, event: dict[str, Any], fun: str | None = None, kwarg: dict[str, Any] | None = None
 ) -> Answer:
-    """The Answer in a Salt job's return: looked at before anything reads it, see fleet.shape.
+    """Return the Answer in the return of a Salt job, after validation; see fleet.shape.
 
-    event: dict with ``return``, and as Salt sends them ``retcode`` and ``success``. fun, kwarg:
-    what the host was asked.
+    event: a dict with ``return``, and ``retcode`` and ``success`` if Salt sends them. fun, kwarg:
+    the request to the host.
     """
     confidential.from_answer(event.get("others"))
     try:
         data = shape.clean(event.get("return"))
     except RecursionError:
-        return Answer(host, error="its answer is nested too deeply", kind=BAD)
+        return Answer(host, error="the answer is nested too deeply", kind=BAD)
     if event.get("retcode") or not event.get("success", True):
         return Answer(host, error=_one_line(data), kind=FAILED)
     try:
@@ -135,7 +146,7 @@ def from_return(
 
 
 def split_answers(job_answer: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer]:
-    """The Answer to each of several calls that one job had, in their order.
+    """Return the Answers to several calls in one job, in the order of the calls.
 
     job_answer: of that job. fun, calls: what the host was asked.
     """
@@ -154,7 +165,7 @@ def split_answers(job_answer: Answer, fun: str, calls: list[dict[str, Any]]) -> 
 
 
 def _one_line(data: Any) -> str:
-    """Salt's texts for a failed function, without its decoration."""
+    """Return Salt's text for a failed function without its decoration."""
     if not isinstance(data, str):
         return f"failed: {data!r}"
     text = data.strip()

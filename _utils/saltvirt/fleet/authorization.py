@@ -1,9 +1,9 @@
-"""Permissions that the master writes: this host may hand in the key of this guest, once.
+"""One-time permissions of the master: a host may submit the key of a guest.
 
-One file below ``pki_dir/virtkeys/<host>/<guest>`` holds the second until which it is good, and
-the pillar that the guest shall have. That of an operation of the runner is good no longer than
-the operation: it holds a lock on the file. What an operation that was killed left of it may be
-secret: whoever next asks for a permission, or gives one, removes it.
+The file ``pki_dir/virtkeys/<host>/<guest>`` contains the time until which the permission is valid,
+and the pillar of the guest. The permission of a runner's operation is valid only while the
+operation holds a lock on the file. A killed operation may leave secrets in the file, so every
+request for a permission, and every grant, removes such files.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet
 
 LIFETIME_S = 600
-# of an operation's own, which ends with it
+# the maximum for the permission of an operation, which ends with the operation
 _LONGEST_S = 24 * 3600
-# a file that is being written, or used up, is there for less
+# a file that is being written or redeemed exists for less
 _INSTANT_S = 60
 
-# Salt's setting minimum_auth_version: below this a minion may ask in the name of another
+# Salt's setting minimum_auth_version: below this value a minion may impersonate another
 # (CVE-2025-62349)
 _AUTH_VERSION = 3
 
@@ -42,32 +42,35 @@ log = logging.getLogger(__name__)
 
 
 def refuse_unknown_senders(opts: Mapping[str, Any]) -> None:
-    """Raises Unsupported where this master's Salt does not prove which minion asks for a pillar."""
+    """Raise Unsupported if this master does not verify which minion requests a pillar."""
     version = opts.get("minimum_auth_version", 0)
     if not isinstance(version, int) or version < _AUTH_VERSION:
         raise errors.Unsupported(
             f"minimum_auth_version is {version!r} on this master: a minion may ask in the name of "
-            "another, so no key of a guest is taken and no certificate is given; set it to "
-            f"{_AUTH_VERSION} and restart the master (an older Salt has no such setting: update "
+            "another, so the master accepts no keys of guests and issues no certificates; set it "
+            f"to {_AUTH_VERSION} and restart the master (if this Salt has no such setting, update "
             "Salt)"
         )
 
 
 def refuse_others(opts: dict[str, Any], host: str, name: str) -> None:
-    """Raises Unsupported for a host that hands the guest's key to another master."""
+    """Raise Unsupported for a host that submits the guest's key to another master."""
     if syndic.below(opts, host):
         raise errors.Unsupported(
-            f"{host} is below a syndic and hands the key of {name} to its own master: do it there, "
-            "or with seed=False and nothing that is secret"
+            f"{host} is below a syndic and submits the key of {name} to its own master: run this "
+            "on that master, or use seed=False and no secret arguments"
         )
 
 
 @dataclass(frozen=True)
 class Permission(Message):
-    """What is in its file. until: the second of the epoch until which it is good. pillar: what the
-    guest gets with its key. replace: the key takes the place of the one that was accepted for this
-    host's guest. held: it is an operation's, and good only while that holds the file's lock.
-    secret: what the host may ask for meanwhile, see fleet.secret."""
+    """The content of the file.
+
+    until: the time in seconds since 1970 until which the permission is valid. pillar: the pillar
+    of the guest. replace: the key replaces the accepted key of this host's guest. held: the
+    permission belongs to an operation, and is valid only while the operation locks the file.
+    secret: what the host may request in the meantime; see fleet.secret.
+    """
 
     until: float
     pillar: dict[str, Any] = optional({})
@@ -77,7 +80,7 @@ class Permission(Message):
 
 
 class Authorizations:
-    """Grants, takes back and redeems permissions. opts: the master's options."""
+    """Grant, revoke and redeem permissions. opts: the master's options."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
@@ -96,16 +99,16 @@ class Authorizations:
         pillar: dict[str, Any] | None = None,
         replace: bool = False,
     ) -> None:
-        """Lets ``host`` hand in one key for ``name`` within ``lifetime_s`` seconds.
+        """Let ``host`` submit one key for ``name`` within ``lifetime_s`` seconds.
 
-        pillar, replace: see Permission. Raises InvalidInput for a name that virt:hosts keeps,
-        Unsupported where Salt does not prove who hands it in.
+        pillar, replace: see Permission. Raises InvalidInput for a name that virt:hosts reserves,
+        Unsupported if Salt does not verify which minion submits it.
         """
         permission = Permission(time.time() + lifetime_s, pillar or {}, replace)
         os.close(self._write(host, name, permission))
 
     def _write(self, host: str, name: str, permission: Permission) -> int:
-        """The open file of a new permission, which is locked."""
+        """Write a new permission. Return its file, open and locked."""
         refuse_unknown_senders(self._opts)
         self.sweep()
         path = self._path(host, target.refuse_host(self._opts, name))
@@ -120,7 +123,7 @@ class Authorizations:
         replace: bool = False,
         secret: dict[str, Any] | None = None,
     ) -> Iterator[None]:
-        """Such a permission for the block; it ends with it, and with the process.
+        """Grant a permission that ends with the block, or with the process.
 
         pillar, replace, secret: see Permission.
         """
@@ -134,7 +137,7 @@ class Authorizations:
             os.close(handle)
 
     def revoke(self, host: str, name: str) -> bool:
-        """Takes a permission back; True when there was one."""
+        """Revoke a permission. Return whether it existed."""
         try:
             os.unlink(self._path(host, name))
         except FileNotFoundError:
@@ -142,12 +145,12 @@ class Authorizations:
         return True
 
     def hosts(self) -> set[str]:
-        """The ids of all hosts that ever had a permission, as a set."""
+        """Return the ids of all hosts that have ever had a permission."""
         ids = os.listdir(self._root) if os.path.isdir(self._root) else ()
         return {host for host in ids if not host.startswith(".")}
 
     def expired(self) -> Iterator[tuple[str, str]]:
-        """(host, guest) of the permissions that nobody used in time."""
+        """Yield (host, guest) of the permissions that expired without being used."""
         for host in sorted(os.listdir(self._root)) if os.path.isdir(self._root) else ():
             folder = os.path.join(self._root, host)
             for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -156,20 +159,19 @@ class Authorizations:
 
     @staticmethod
     def _read(path: str) -> Permission | None:
-        """The Permission in the file, None when it is over."""
+        """Return the Permission in the file, or None if it is no longer valid."""
         try:
             with open(path, encoding="utf-8") as file:
                 permission = Permission.from_answer(json.load(file), path)
                 remaining_s = permission.until - time.time()
-                # what is held ends with its operation, also where the clock was set back
+                # a held permission ends with its operation, even if the clock was set back
                 good = not _free(file) if permission.held else remaining_s <= _LONGEST_S
             return permission if good and remaining_s >= 0 else None
         except (ValueError, errors.BadAnswer, RecursionError, FileNotFoundError):
             return None
 
     def sweep(self) -> None:
-        """Removes what operations that were killed have left: their permissions, and files that
-        they were about to write."""
+        """Remove the permissions and incomplete files of operations that were killed."""
         for folder, _, filenames in os.walk(self._root):
             for path in (os.path.join(folder, name) for name in filenames):
                 with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
@@ -177,17 +179,17 @@ class Authorizations:
                         os.unlink(path)
 
     def secret(self, host: str, name: str) -> dict[str, Any]:
-        """What the host may know for the operation that is under way; {} when there is none."""
+        """Return the secrets for the host's operation in progress; {} if there is none."""
         self.sweep()
         permission = self._read(self._path(host, name))
         return permission.secret if permission else {}
 
     def redeem(self, host: str, name: str) -> Permission | None:
-        """The Permission that the host has for the guest, which is then used up, or None."""
+        """Redeem the host's Permission for the guest. Return it, or None."""
         self.sweep()
         claimed_path = os.path.join(self._root, f".{secrets.token_hex()}")
         try:
-            os.rename(self._path(host, name), claimed_path)  # of many at once, one succeeds
+            os.rename(self._path(host, name), claimed_path)  # succeeds for one of many callers
         except FileNotFoundError:
             return None
         try:
@@ -198,8 +200,8 @@ class Authorizations:
 
 
 def _is_orphaned(path: str, file: BinaryIO) -> bool:
-    """Whether a file that nobody holds is of an operation that was killed."""
-    if os.path.basename(path).startswith("."):  # it is there for an instant
+    """Return whether an unlocked file belongs to an operation that was killed."""
+    if os.path.basename(path).startswith("."):  # exists only for a moment
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
     with contextlib.suppress(ValueError, errors.BadAnswer, RecursionError):
         return Permission.from_answer(json.load(file), path).held
@@ -207,7 +209,7 @@ def _is_orphaned(path: str, file: BinaryIO) -> bool:
 
 
 def _free(file: IO[Any]) -> bool:
-    """True when nobody holds the lock of a file: whoever did is gone."""
+    """Return whether no process holds the lock of a file."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -224,10 +226,10 @@ def key_permission(
     pillar: dict[str, Any] | None = None,
     secret: dict[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Lets the host hand in the key of the guest that it makes in the block.
+    """Let the host submit the key of the guest that it creates in the block.
 
-    secret: what it may ask for to make it.
-    A key that came in goes again when the block fails, and with ``undo``, a Revert, later.
+    secret: what the host may request to create the guest. A submitted key is deleted if the block
+    fails, and when ``undo`` runs later.
     """
     refuse_others(fleet.opts, host, name)
     keys = KeyStore(fleet.opts)
@@ -247,19 +249,19 @@ def key_permission(
 
 
 def submit_key(opts: dict[str, Any], store: KeyStore, host: str, name: str, pub_pem: str) -> bool:
-    """What the master does when a host hands in a guest's key: True when it is accepted.
+    """Accept a guest's key that a host submits. Return whether the key was accepted.
 
-    Everything but ``host`` comes from the minion and is believed only as far as the
-    permission goes.
+    Everything except ``host`` comes from the minion, and is trusted only as far as the permission
+    allows.
     """
     try:
         refuse_unknown_senders(opts)
         permission = Authorizations(opts).redeem(host, name)
         if not permission:
-            log.warning("%s handed in a key for %r without a permission", host, name)
+            log.warning("%s submitted a key for %r without a permission", host, name)
             return False
         store.accept(name, pub_pem, permission.replace, host, pillar=permission.pillar)
     except errors.VirtError as exc:
-        log.warning("%s handed in a key for %r: %s", host, name, exc)
+        log.warning("%s submitted a key for %r: %s", host, name, exc)
         return False
     return True

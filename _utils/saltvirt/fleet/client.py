@@ -1,14 +1,14 @@
-"""One question to many hosts, answers as they come; and an end to each wait.
+"""Send requests to many hosts, and yield their answers as they arrive, with limits for each wait.
 
-A job that was published may be at work on a host that the master does not see: behind NAT, or
-since its address changed. So that the master sees no connection decides nothing: such a host is
-asked by ``test.ping``, before a job that changes something is published to it, and beside one
-that only reads; it is waited for, unless the master can account for all connections it has.
-docs/runner.md, "How long it waits", has all the limits.
+A published job may run on a host that the master does not see, because the host is behind NAT or
+its address has changed. A missing connection therefore proves nothing: the master pings such a host
+before it publishes a job that changes something, and while it publishes one that only reads. It
+waits for the host unless it can account for all its connections. docs/runner.md, "How long it
+waits", lists all limits.
 
-A host's answer is believed when it is signed with its key, see fleet.proof; of one below a syndic
-the key is not here. Events of its steps are shown, and nothing more: any minion can make them up.
-How long ago its last step was, the host is asked.
+An answer is trusted if it is signed with the host's key; see fleet.proof. The keys of hosts below a
+syndic are not available. Events about steps are only displayed, because any minion can forge them:
+the master asks the host when it made its last step.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ from saltvirt import errors, settings
 from saltvirt.fleet import answer, peers, proof, shape, syndic, target
 from saltvirt.fleet.keys import KeyStore
 
-# (prefix of event tags, what is called with tag and data), and what is called when it is quiet
+# (prefix of event tags, callback for tag and data); (seconds, seconds, callback without progress)
 Watch = tuple[str, Callable[[str, dict[str, Any]], None]]
 StallNotice = tuple[float, float, Callable[[], None]]
 
 log = logging.getLogger(__name__)
 
-# a host that surely has no connection, or has just let a whole time-out pass, gets this much
+# the time for a host that surely has no connection, or has just exceeded a timeout
 GRACE_S = 0.3
 GONE_S = 60
-# one that gave no sign of life for a whole wait, and is asked beside others within GONE_S again
+# the time for a host without a sign of life in the last wait, if it is asked again within GONE_S
 HUNG_S = 2
-# a silent host is asked whether it still works at the job; it answers within this or is lost
+# a silent host is asked whether it still works at the job; it must answer within this time
 PROBE_S = 5
-# but a busy host is slow to say so, and a minion that was restarted, or cut off, comes back: with
-# a long job a host is lost only when there was no sign of it for so long
+# a busy host answers slowly, and a minion that was restarted or disconnected returns: a host with a
+# long job is lost only without any sign of life for this time
 SILENT_S = 90
-# of a job that its host has ended, the return is looked for where the master writes it down after
-# so long; and it is lost after so long
+# after a host has finished the job: when its return is searched in the master's job cache, and when
+# the return is considered lost
 LATE_S, RETURNS_S = 3, 30
-# how many time-outs a host may take that says it still works
+# the number of timeouts for a host that reports that it works at the job
 PATIENCE = 3
-# a host has so long to sign its answer to the probe, when somebody else gave one in its name
+# the time for a host to sign its answer to the probe, after an unsigned answer in its name
 UNSIGNED_S = 2
-# answers to the probe that are looked at before the job itself is looked at again
+# the number of answers to the probe that are read before the job itself is checked again
 _AT_A_TIME = 100
-# a long job is given up when there was no progress for so long: virt:stall_timeout
+# the timeout of a long job without progress: virt:stall_timeout
 STALL_S = 900
-# what a step of a host may ask for at most
+# the maximum time that a host can request for a step
 LONGEST_STEP_S = 3600
-# and whatever the host says, a long job is given up after so long: virt:job_timeout
+# the timeout of a long job, regardless of progress: virt:job_timeout
 JOB_S = 86400
-# what a host is asked about a job of it, and a guest's minion
+# the functions that report whether a job runs, on a host and on the minion of a guest
 WORKING, GUEST_WORKING = "virt.working", "saltutil.find_job"
 
 
 def _with_user(opts: dict[str, Any]) -> dict[str, Any]:
-    """The options with a user of this machine, whose key the client reads.
+    """Return the options with an existing user, whose key the client reads.
 
-    In what a reactor begins Salt has put the word ``Reactor`` in its place.
+    In processes that a reactor starts, Salt sets the user to ``Reactor``.
     """
     user = opts.get("user") or "root"
     try:
@@ -85,9 +85,9 @@ def _with_user(opts: dict[str, Any]) -> dict[str, Any]:
 class Fleet:
     """The hosts of this master.
 
-    opts: the master's configuration (the runner's ``__opts__``).
-    Use as a context manager: it holds a connection to the master's event bus. like: one of another
-    thread; what either finds of hosts' connections, both know.
+    opts: the master's configuration (the runner's ``__opts__``). Use it as a context manager: it
+    has a connection to the master's event bus. like: the Fleet of another thread, with which it
+    shares what is known about the connections of hosts.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Fleet:
         self.now = now
         self._client: Any = None
         self._below: set[str] | None = None
-        # hosts whose connection the master does not see: who answered all the same, and who let
-        # a whole time-out pass, with when that was
+        # hosts without a visible connection: those that answered nevertheless, and those that
+        # exceeded a timeout, with its time
         self.answered: set[str] = like.answered if like else set()
         self.unreachable_s: dict[str, float] = like.unreachable_s if like else {}
-        # hosts that have a connection and gave no sign of life for a whole wait, with when
+        # hosts with a connection but without a sign of life in a whole wait, with its time
         self.hung: dict[str, float] = like.hung if like else {}
         self._keys: dict[str, str | None] = {}
         self._bus: _Bus = like._bus if like else _Bus(opts)
@@ -118,8 +118,10 @@ class Fleet:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Lets go of the connection to the master's event bus, until it is used again: what comes
-        meanwhile is not kept for it."""
+        """Close the connection to the master's event bus until the next use.
+
+        Events in the meantime are not received.
+        """
         if self._is_first:
             self._bus.disconnect()
         if self._client is not None:
@@ -133,9 +135,9 @@ class Fleet:
         return self._client
 
     def hosts(self, only: str | None = None) -> list[str]:
-        """Ids of the hypervisors, sorted; with ``only`` that one, checked to be known.
+        """Return the ids of the hypervisors, sorted; with ``only`` that one if it is known.
 
-        Raises NotFound when there is none, or ``only`` is none of them.
+        Raises NotFound if there is no hypervisor, or ``only`` is not one of them.
         """
         hypervisors = self._hypervisors()
         only = None if only == "" else only
@@ -147,7 +149,7 @@ class Fleet:
         return hypervisors if only is None else [only]
 
     def _hypervisors(self) -> list[str]:
-        """The hypervisors of this master, and on a master of masters those below its syndics."""
+        """Return the hypervisors of this master, including those below its syndics."""
         hypervisors = target.hosts(self.opts)
         if not self.opts.get("order_masters"):
             return hypervisors
@@ -156,8 +158,10 @@ class Fleet:
         return sorted({*hypervisors, *self._below})
 
     def direct_hosts(self) -> list[str]:
-        """Those of the hypervisors that have this master, and not one below it; sorted. Raises
-        NotFound when there is none."""
+        """Return the hypervisors of this master that are not below a syndic, sorted.
+
+        Raises NotFound if there is no hypervisor.
+        """
         return [host for host in self.hosts() if not syndic.below(self.opts, host)]
 
     def ask(
@@ -174,27 +178,24 @@ class Fleet:
         signed: bool = True,
         each: list[dict[str, Any]] | None = None,
     ) -> Iterator[answer.Answer]:
-        """Calls ``fun`` on the hosts; yields an Answer per host, each as it arrives.
+        """Call ``fun`` on the hosts. Yield the Answer of each host as it arrives.
 
-        kwarg: dict of keyword arguments. Nothing is passed by position (positions shift
-        between versions) and nothing is parsed as YAML on the way.
-        timeout_s: how long a host may be silent; default the master's ``timeout``. A host that
-        is silent longer is asked whether it still works at the job. If it does, it is waited
-        for: three times timeout_s in all.
-        patient: in that time a host may also be too busy to say so.
-        long: the job may take as long as it wants, while there is progress: it is given up
-        ``virt:stall_timeout`` seconds after the last step that the host tells of when it is asked,
-        and ``virt:job_timeout`` seconds after its begin whatever it tells. A host that the master
-        does not see gets it when it answered a ping, so that what is said to be ``down`` never
-        was told to do anything.
-        watch: (prefix of event tags, callable of tag and data) for events meanwhile.
-        on_stall: (seconds, seconds, callable): called once when there was no progress for so long,
-        or
-        when it is at work for so long.
-        signed: the hosts sign what they answer; guests' minions do not.
-        each: arguments of several calls, in place of kwarg: one job has them all, one after the
-        other, and answer.several reads what it answers.
-        Raises ConnectionFailed when the master itself does not answer.
+        kwarg: keyword arguments. Nothing is passed by position (positions shift between versions),
+        and nothing is parsed as YAML on the way.
+        timeout_s: how long a host may be silent; default: the master's ``timeout``. A silent host
+        is asked whether it still works at the job. If it does, the limit is three times timeout_s.
+        patient: the same limit for a host that is too busy to report that it works.
+        long: wait while the job makes progress. The limits are ``virt:stall_timeout`` seconds after
+        the last step that the host reports, and ``virt:job_timeout`` seconds after the start. A
+        host without a visible connection gets the job only after it has answered a ping: a host
+        that is reported as ``down`` was never asked to do anything.
+        watch: (prefix of event tags, callback for tag and data) for events in the meantime.
+        on_stall: (seconds, seconds, callback): called once after the first time without progress,
+        or after the second time in total.
+        signed: the answers are signed by the hosts; the minions of guests do not sign.
+        each: the arguments of several calls instead of kwarg, which one job carries out one after
+        the other; answer.split_answers reads the result.
+        Raises ConnectionFailed if the master itself does not answer.
         """
         hosts = list(hosts)
         timeout_s = timeout_s or self.opts["timeout"]
@@ -210,9 +211,9 @@ class Fleet:
         yield from job.answers(_Patience(timeout_s, long, patient, *limits))
 
     def verify(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
-        """The return of a host, as its answer has it; None when it is not proven to be its.
+        """Return the verified return of a host, or None if the signature is not valid.
 
-        event: what came as that, ``return`` and all.
+        event: the event with the ``return``.
         """
         if host not in self._keys:
             self._keys[host] = KeyStore(self.opts).of_host(host)
@@ -222,15 +223,15 @@ class Fleet:
         return proof.verify(host, jid, fun, event.get("return"), key)
 
     def connected(self, hosts: Iterable[str]) -> set[str]:
-        """Those of the hosts whose connection the master sees, as a set."""
+        """Return the hosts with a visible connection to the master."""
         visible = target.connected(self.opts, hosts)
         if self.opts.get("order_masters"):
-            # of a minion below a syndic nobody here knows: it is asked, never declared down
+            # the connections of minions below a syndic are unknown: they are never declared down
             visible |= set(hosts) - set(target.accepted(self.opts))
         return visible
 
     def _absent(self, hosts: list[str], timeout_s: float) -> dict[str, answer.Answer]:
-        """Host to its Answer, of those that the master does not see and that answer no ping."""
+        """Return the Answers for hosts without a visible connection that answer no ping."""
         reachable = self.connected(hosts) | self.answered
         unseen = [host for host in hosts if host not in reachable]
         pings = self.ask(unseen, "test.ping", timeout_s=timeout_s)
@@ -243,7 +244,7 @@ class Fleet:
     def gather(
         self, hosts: Iterable[str], fun: str, kwarg: dict[str, Any] | None = None, **options: Any
     ) -> dict[str, answer.Answer]:
-        """Like :meth:`ask`, all at once: a dict of host to Answer, sorted by host."""
+        """Return the Answers of :meth:`ask` as a dict, sorted by host."""
         answers = {a.host: a for a in self.ask(hosts, fun, kwarg, **options)}
         return dict(sorted(answers.items()))
 
@@ -256,23 +257,25 @@ class Fleet:
         long: bool = True,
         **options: Any,
     ) -> Any:
-        """What ``fun`` returned on that host. Raises as Answer.get does."""
+        """Return the data of ``fun`` on a host. Raises as Answer.get does."""
         return self.gather([host], fun, kwarg, long=long, **options)[host].get()
 
     def each(
         self, host: str, fun: str, calls: list[dict[str, Any]], **options: Any
     ) -> list[answer.Answer]:
-        """What ``fun`` said there to each of the calls, which one job has, in this order.
+        """Return the Answers of a host to several calls in one job, in the order of the calls.
 
-        calls: keyword arguments of each. options: as :meth:`ask` has them. What becomes of the job
-        becomes of each call whose answer did not come.
+        calls: the keyword arguments of each call. options: as for :meth:`ask`. If an answer is
+        missing, the call has the error of the job.
         """
         [job_answer] = self.ask([host], fun, long=True, each=calls, **options)
         return answer.split_answers(job_answer, fun, calls)
 
     def fire_event(self, tag: str, data: dict[str, Any]) -> None:
-        """Fires an event on the master's bus. What is told of ends as it would without: a master
-        that has stopped has no bus."""
+        """Fire an event on the master's bus.
+
+        Failures are only logged: a stopped master has no bus.
+        """
         try:
             self._bus.fire(tag, data)
         except (OSError, SaltException) as exc:
@@ -280,8 +283,10 @@ class Fleet:
 
 
 class _Bus:
-    """The master's event bus, for those who only tell. Threads share it: one connection is less
-    work than one each, and Salt's breaks when two use it at once."""
+    """The master's event bus, for sending only.
+
+    Threads share it: Salt's connection breaks if two threads use it at the same time.
+    """
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._opts, self._lock = opts, threading.Lock()
@@ -296,7 +301,7 @@ class _Bus:
             self._event.fire_event(data, tag)
 
     def disconnect(self) -> None:
-        """Lets go of the connection until somebody tells something."""
+        """Close the connection until the next event."""
         with self._lock:
             if self._event is not None:
                 self._event.destroy()
@@ -305,7 +310,7 @@ class _Bus:
 
 @dataclass(frozen=True)
 class _Patience:
-    """How long a job's hosts are waited for; see Fleet.ask."""
+    """The limits for the wait for a job's hosts; see Fleet.ask."""
 
     timeout_s: float
     long: bool
@@ -315,24 +320,24 @@ class _Patience:
 
     @property
     def is_quick(self) -> bool:
-        """A question that anybody answers at once."""
+        """Whether every host should answer immediately."""
         return not (self.long or self.patient)
 
     @property
     def whole_s(self) -> float:
-        """For a job that is not long, in all."""
+        """The total limit of a job that is not long."""
         return PATIENCE * self.timeout_s
 
     @property
     def silent_s(self) -> float:
-        """How long a host may give no sign that it works."""
+        """How long a host may be without a sign that it works."""
         if self.long:
             return SILENT_S
         return self.whole_s if self.patient else 0
 
 
 def _unsubscribe(fleet: Fleet, tag: str) -> None:
-    with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
+    with contextlib.suppress(ValueError):  # 3006 raises if it is not subscribed
         fleet.client.event.unsubscribe(tag)
 
 
@@ -369,7 +374,7 @@ class _Job:
         self.probe: _Probe | None = None
         self.late, self.all_known = False, cast("bool | None", None)
         self.started = self.now()
-        # when each host last made a step by its own word, and how long it said that it may take
+        # the time of each host's last reported step, and the time that the step may take
         self.moved = dict.fromkeys(hosts, self.started)
         self.granted_s: dict[str, float] = {}
 
@@ -391,7 +396,7 @@ class _Job:
             raise
 
     def _subscriptions(self) -> list[str]:
-        """What the tags begin with that are listened for."""
+        """Return the prefixes of the event tags to receive."""
         return [*self.tags, *filter(None, [self.watch_prefix])]
 
     def _unsubscribe_all(self) -> None:
@@ -406,7 +411,7 @@ class _Job:
         hosts: set[str] | None = None,
         each: list[dict[str, Any]] | None = None,
     ) -> None:
-        """Publishes to the hosts; default: to those that have not answered."""
+        """Publish to the hosts; default: to those that have not answered."""
         if each is not None:
             fun, kwarg = proof.EACH, {"fun": fun, "each": each}
         elif self.signed:
@@ -431,7 +436,7 @@ class _Job:
             self._unsubscribe_all()
 
     def _next(self, wait_s: float) -> Iterator[answer.Answer]:
-        """The next return within that time, if one comes; feeds the watcher."""
+        """Yield the next return within the time, if one arrives, and pass events to the watcher."""
         tags = "|".join(self._subscriptions())
         event = self.fleet.client.event.get_event(
             wait=wait_s, tag=f"({tags})", match_type="regex", full=True
@@ -440,7 +445,7 @@ class _Job:
             return
         tag, data = event["tag"], event["data"]
         host = data.get("id")
-        if not isinstance(host, str):  # a minion makes up what it fires
+        if not isinstance(host, str):  # any minion can forge an event
             return
         if self.watch_prefix and tag.startswith(self.watch_prefix):
             returned = data.get("data")
@@ -455,7 +460,7 @@ class _Job:
             self.unproven.add(host)
 
     def _watched(self, tag: str, returned: dict[str, Any]) -> None:
-        """Shows a step. Any minion may have sent it, so nothing in it breaks the operation."""
+        """Show a step. Any minion may have sent it, so its content must not break the operation."""
         try:
             if self.watcher:
                 self.watcher(shape.clean(tag), shape.step(returned))
@@ -463,8 +468,11 @@ class _Job:
             log.warning("cannot show the step %r: %s", tag, exc)
 
     def _accept(self, host: str, event: dict[str, Any]) -> Iterator[answer.Answer]:
-        """The host's Answer. One that is not proven to be its own is not taken: the true one may
-        come yet, and is waited for while the host says, signed, that it works at the job."""
+        """Yield the host's Answer if its signature is valid.
+
+        Otherwise the real answer may still arrive: the master waits for it while the host reports,
+        signed, that it works at the job.
+        """
         returned = self.verify(host, self.jid, self.fun, event)
         if returned is None:
             self.unproven.add(host)
@@ -474,7 +482,7 @@ class _Job:
         yield answer.from_return(host, returned, expected_fun, self.kwarg)
 
     def verify(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
-        """What the host says, whether the master sees it or not; None when that is not proven."""
+        """Return the verified return of a host, visible or not; None if it is not valid."""
         returned = self.fleet.verify(host, jid, fun, event) if self.signed else event
         if returned is not None:
             self.fleet.unreachable_s.pop(host, None)
@@ -485,13 +493,13 @@ class _Job:
         return returned
 
     def at_work(self, host: str, working: dict[str, Any]) -> None:
-        """What the host says of its last step: how long ago, and how long that one may take."""
+        """Record the age of the host's last step, and the time that the step may take."""
         quiet_s, within_s = (shape.seconds(working.get(w)) for w in ("quiet_s", "within_s"))
         if quiet_s is not None and self.now() - quiet_s > self.moved[host]:
             self.moved[host], self.granted_s[host] = self.now() - quiet_s, within_s or 0
 
     def _quiet_s(self, host: str) -> float:
-        """For how many seconds there was no progress, beyond what its step may take."""
+        """Return the seconds without progress, beyond the time that the step may take."""
         granted_s = min(LONGEST_STEP_S, self.granted_s.get(host, 0))
         return self.now() - self.moved[host] - granted_s
 
@@ -520,7 +528,7 @@ class _Job:
                 yield from self._lost(self.waiting, waited_s, self.probe)
 
     def _hung_still(self) -> Iterator[answer.Answer]:
-        """All that are waited for, when of none of them there was a sign of life since."""
+        """End all waiting hosts if none of them has given a sign of life since the last wait."""
         since = {
             host: since_s for host, since_s in dict(self.fleet.hung).items() if host in self.hung
         }
@@ -532,7 +540,7 @@ class _Job:
         return any(self.now() - self.moved[host] > self.quiet_s for host in self.waiting)
 
     def _ask_the_silent(self, patience: _Patience, late: bool) -> _Probe:
-        """late: the time-out is over, and who does not answer this question is given up."""
+        """Probe the silent hosts. late: the timeout has passed: hosts must answer this probe."""
         if self.probe is None or late > self.late:
             if self.probe:
                 self.probe.end()
@@ -541,7 +549,7 @@ class _Job:
         return self.probe
 
     def _without_connection(self, timeout_s: float, waited_s: float) -> Iterator[answer.Answer]:
-        """Those that the master does not see, and of which nothing was heard in the time."""
+        """End the hosts without a visible connection that have not answered in time."""
         hosts, now = self.waiting & self.unanswered, self.now()
         if waited_s > timeout_s:
             expired = hosts
@@ -578,12 +586,12 @@ class _Job:
             yield make_answer(host)
 
     def _stored_returns(self, probe: _Probe) -> Iterator[answer.Answer]:
-        """Answers that the master has written down, and its event bus did not bring."""
+        """Yield answers in the master's job cache that did not arrive on its event bus."""
         late = probe.finished_for(LATE_S) - self.checked
         self.checked |= late
         try:
             returns = self.fleet.client.get_cache_returns(self.jid) if late else {}
-        except Exception as exc:  # of whatever keeps the jobs of this master
+        except Exception as exc:  # depends on the master's job cache
             log.warning("cannot read the returns of job %s: %s", self.jid, exc)
             return
         for host in sorted(late & set(returns)):
@@ -591,7 +599,7 @@ class _Job:
 
 
 class _Probe:
-    """WORKING to the silent: who is at the job is alive, who says "not here" is done."""
+    """A query to silent hosts: a host that works at the job is alive, another has finished it."""
 
     def __init__(self, job: _Job, silent_s: float, long: bool) -> None:
         self.job = job
@@ -616,13 +624,13 @@ class _Probe:
             raise
 
     def end(self) -> None:
-        """Listens to no answer any more."""
+        """Stop receiving answers."""
         if self.tag:
             _unsubscribe(self.job.fleet, self.tag)
             self.tag = ""
 
     def listen(self) -> None:
-        """Takes the answers that have come; so many at a time that nobody's events keep it here."""
+        """Read the answers that have arrived, up to a limit, so that forged events cannot block."""
         for _ in range(len(self.job.waiting) + _AT_A_TIME):
             event = self.job.fleet.client.event.get_event(wait=0.05, tag=self.tag, full=True)
             if event is None:
@@ -633,7 +641,7 @@ class _Probe:
             returned = self.job.verify(host, self.jid, self.fun, event["data"])
             if returned is None:
                 self.unproven.add(host)
-            elif returned.get("retcode"):  # it cannot tell, such as one that is not synced yet
+            elif returned.get("retcode"):  # it cannot answer, for example before a sync
                 log.warning("%s: %s: %s", host, self.fun, returned.get("return"))
                 self.alive.add(host)
                 self.last_sign_s[host] = now
@@ -645,19 +653,19 @@ class _Probe:
                 self.finished.setdefault(host, now)
 
     def unsigned(self) -> set[str]:
-        """Those whose only answers, also to this question, are not signed by them."""
+        """Return the hosts whose only answers, including those to this probe, are not signed."""
         timed_out = self.job.now() - self.sent > UNSIGNED_S
         return self.unproven - self.alive - set(self.finished) if timed_out else set()
 
     def finished_for(self, since_s: float) -> set[str]:
-        """Those that ended the job so long ago, and whose return has not come."""
+        """Return the hosts that finished the job before that time, and whose return is missing."""
         now = self.job.now()
         return {
             h for h, finished_s in self.finished.items() if now - finished_s > since_s
         } & self.job.waiting
 
     def lost(self) -> set[str]:
-        """The hosts that will not answer any more; asks again while others work on."""
+        """Return the hosts that will not answer; probe again while others work."""
         lost = self.finished_for(RETURNS_S)
         if self.job.now() - self.sent > PROBE_S:
             lost |= self._unresponsive(self.job.waiting - self.alive - set(self.finished))
@@ -666,11 +674,10 @@ class _Probe:
         return lost
 
     def _unresponsive(self, silent: set[str]) -> set[str]:
-        """Those of the silent that are not waited for any more."""
+        """Return the silent hosts whose limit has passed."""
         if not self.silent_s or not silent:
             return silent
-        # where no long job goes on without it, a connection that the master saw, and that is gone,
-        # says that there is nobody to wait for
+        # unless the job is long, a host whose visible connection has disappeared is not waited for
         disconnected = (
             set() if self.long else (silent & self.job.connected) - self.job.fleet.connected(silent)
         )

@@ -1,9 +1,9 @@
-"""Whose turn it is to copy an image from this master.
+"""The queue of hosts that copy images from this master.
 
-``virt:image_copies`` of the master's configuration is how many copies are made at a time. Who
-asks gets a place in a queue; the first so many may copy. A place is lost by who is silent for
-``LEASE_S``, so that a host that died holds nobody up. Nor does one that turned bad: of each host
-one place holds others up, and no longer than ``HELD_S``.
+``virt:image_copies`` in the master's configuration is the maximum number of copies at a time. Each
+request gets an entry in a queue; the first entries may copy. An entry expires if its host is silent
+for ``LEASE_S``, so a dead host does not block others. A malicious host does not block others
+either: only one entry of each host counts for others, for at most ``MAX_HOLD_S``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from saltvirt.schema import Message
 AT_ONCE = 4
 LEASE_S = 60
 LOCK_S = 10
-# who copies for longer than this goes on, and others no longer wait for it
+# a copy that takes longer continues, and others no longer wait for it
 MAX_HOLD_S = 3600
-# a host that asks for more at a time than this is told to wait
+# a host with more entries than this has to wait
 _PER_HOST = 16
 _IMAGE = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass
 class QueueEntry(Message):
-    """One who waits or copies. seen: when it last asked, in seconds since 1970. copies: it may
-    copy, since then."""
+    """A host that waits or copies.
+
+    seen: the time of its last request, in seconds since 1970. copies: it may copy, since ``since``.
+    """
 
     host: str
     image: str
@@ -49,12 +51,12 @@ class _Queue(Message):
 
 
 def at_once(opts: dict[str, Any]) -> int:
-    """How many copies are made at a time, by the master's options. Raises InvalidInput."""
+    """Return the maximum number of copies at a time. Raises InvalidInput."""
     return settings.integer(settings.of_master(opts), "image_copies", AT_ONCE)
 
 
 class DownloadQueue:
-    """The queue. opts: the master's options; now: the clock, in seconds."""
+    """The queue. opts: the master's options. now: the clock, in seconds."""
 
     def __init__(self, opts: dict[str, Any], now: Callable[[], float] = time.time) -> None:
         self._limit = at_once(opts)
@@ -62,16 +64,16 @@ class DownloadQueue:
         self._now = now
 
     def ask(self, host: str, image: str, done: bool = False) -> int:
-        """How many must finish before the host may copy the image: 0 when it may.
+        """Return how many copies must finish before the host may copy the image; 0: it may.
 
-        To be asked again until it may, and every few seconds while it copies. done: it has
-        copied, and its place is free. Raises InvalidInput.
+        The host repeats the request until it may copy, and every few seconds while it copies. done:
+        the copy is complete. Raises InvalidInput.
         """
         if not _IMAGE.fullmatch(image):
-            raise errors.InvalidInput("an image is asked for by 40 hexadecimal digits")
+            raise errors.InvalidInput("the image must be 40 hexadecimal digits")
         with self._queue() as queue:
             now = self._now()
-            # one of a clock that was ahead is as old as one of long ago
+            # an entry in the future, after the clock was set back, is as invalid as an old one
             queue[:] = [p for p in queue if abs(now - p.seen) < LEASE_S]
             entry = next((p for p in queue if (p.host, p.image) == (host, image)), None)
             if done:
@@ -90,7 +92,7 @@ class DownloadQueue:
 
     @staticmethod
     def _lock(file: TextIO, path: str) -> None:
-        """Others hold it for an instant; one that hangs must not hang the master's workers."""
+        """Lock the file, with a timeout: a hanging process must not block the master's workers."""
         end = time.monotonic() + LOCK_S
         while True:
             try:
@@ -98,13 +100,14 @@ class DownloadQueue:
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise errors.OperationFailed(
-                        f"another process has held {path} for {LOCK_S} s: see who with fuser {path}"
+                        f"another process has locked {path} for {LOCK_S} s: find it with fuser "
+                        f"{path}"
                     ) from None
                 time.sleep(0.02)
 
     @contextlib.contextmanager
     def _queue(self) -> Iterator[list[QueueEntry]]:
-        """The queue as a list of places, locked; what is changed in it is kept."""
+        """Yield the locked queue as a list of entries. Changes are saved."""
         os.makedirs(self._folder, exist_ok=True)
         path = os.path.join(self._folder, "copies")
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -118,7 +121,7 @@ class DownloadQueue:
 
 
 def _read(file: TextIO) -> list[QueueEntry]:
-    """The places in a file; none of one that is new, or damaged: who copies asks again."""
+    """Return the entries in a file; none if it is new or damaged, because hosts ask again."""
     try:
         return _Queue.from_answer({"places": json.load(file)}, "copies").places
     except (ValueError, RecursionError, errors.BadAnswer):
@@ -126,7 +129,7 @@ def _read(file: TextIO) -> list[QueueEntry]:
 
 
 def _before(queue: list[QueueEntry], entry: QueueEntry, now: float) -> int:
-    """How many places before it hold this one up."""
+    """Return how many entries block this one."""
     before = [
         p
         for p in queue[: queue.index(entry)]

@@ -45,24 +45,27 @@ def _text(pem: str) -> str:
 
 
 def clean(pem: str) -> str:
-    """A public key as Salt compares it. Raises KeyRefused when it is none that Salt would make:
-    RSA of 2048 bits or more, and nothing around it."""
+    """Return a public key as Salt compares it.
+
+    Raises KeyRefused unless it is a key that Salt would create: RSA of 2048 bits or more, with no
+    other content.
+    """
     text = _text(pem)
     try:
         if not _PEM.fullmatch(text):
             raise ValueError
         key = load_pem_public_key(text.encode())
     except (ValueError, UnsupportedAlgorithm) as exc:
-        raise errors.KeyRefused("what was handed over as a minion's key is no public key") from exc
+        raise errors.KeyRefused("the submitted minion key is not a public key") from exc
     if not isinstance(key, RSAPublicKey) or key.key_size < _FEWEST_BITS:
         raise errors.KeyRefused(
-            f"what was handed over as a minion's key is no RSA key of {_FEWEST_BITS} bits or more"
+            f"the submitted minion key is not an RSA key of {_FEWEST_BITS} bits or more"
         )
     return text
 
 
 class _Files:
-    """3006 and 3007: the folder is the state, the file's name the minion id."""
+    """The store of 3006 and 3007: the folder is the state, the file name is the minion id."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         cluster = opts.get("cluster_id") is not None and opts.get("cluster_pki_dir")
@@ -84,7 +87,7 @@ class _Files:
     def store(self, name: str, pub: str) -> None:
         target = self._path("accepted", name)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        # a name with a leading dot is no key to Salt
+        # Salt ignores names with a leading dot
         fd, part = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".virt-")
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(pub)
@@ -98,7 +101,7 @@ class _Files:
 
 
 class _Driver:
-    """3008: one bank, with the state beside the key."""
+    """The store of 3008: one bank, with the state beside the key."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._cache = salt.cache.Cache(opts, driver=opts["keys.cache_driver"])
@@ -112,7 +115,7 @@ class _Driver:
 
 
 class KeyStore:
-    """Accepts and takes back minion keys. opts: the master's options."""
+    """Accept and delete minion keys. opts: the master's options."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._opts = opts
@@ -122,17 +125,17 @@ class KeyStore:
         )
 
     def status(self, name: str) -> str | None:
-        """``accepted``, ``pending``, ``rejected``, or None for an id that has no key."""
+        """Return ``accepted``, ``pending``, ``rejected``, or None for an id without a key."""
         entry = self._store.fetch(names.guest(name))
         return entry["state"] if entry else None
 
     def public(self, name: str) -> str | None:
-        """The public key (PEM) of an id, whatever its state, or None."""
+        """Return the public key (PEM) of an id in any state, or None."""
         entry = self._store.fetch(names.guest(name))
         return entry["pub"] if entry else None
 
     def accepted(self, name: str) -> str | None:
-        """The public key (PEM) that was accepted for an id, or None."""
+        """Return the accepted public key (PEM) of an id, or None."""
         entry = self._store.fetch(names.guest(name))
         return entry["pub"] if entry and entry["state"] == "accepted" else None
 
@@ -144,13 +147,13 @@ class KeyStore:
         host: str = "",
         pillar: dict[str, Any] | None = None,
     ) -> bool:
-        """Accepts exactly this key for exactly this id, and fires Salt's ``salt/key`` event.
+        """Accept exactly this key for exactly this id, and fire Salt's ``salt/key`` event.
 
-        A pending key of the id goes: it is another one's, or this one. host: the hypervisor that
-        made the guest, to which the key is bound. replace: also take the place of the key that
-        was accepted for a guest of that host. pillar: what the guest gets with it.
-        What belongs to the key is written down before it: a crash leaves no key without it.
-        Returns True when it was not accepted before. Raises KeyRefused, InvalidInput.
+        A pending key of the id is removed. host: the hypervisor that created the guest, to which
+        the key is bound. replace: also replace the key that was accepted for a guest of that host.
+        pillar: the pillar of the guest. Everything that belongs to the key is written first: a
+        crash leaves no key without it. Returns whether the key was not accepted before. Raises
+        KeyRefused, InvalidInput.
         """
         target.refuse_host(self._opts, names.guest(name))
         pub = clean(pub_pem)
@@ -161,8 +164,8 @@ class KeyStore:
             return False
         if entry and entry["state"] != "pending" and not replace:
             raise errors.KeyRefused(
-                f"the master has another key of {name}, which is {entry['state']}: if that "
-                f"machine is gone, remove its key with salt-key -d {name}"
+                f"the master already has another key for {name} ({entry['state']}): if that "
+                f"machine no longer exists, run salt-key -d {name}"
             )
         self._store_pillar(name, pub, pillar)
         self._record(name, host, pub)
@@ -176,47 +179,50 @@ class KeyStore:
             Pillars(self._opts).store(name, pub, pillar)
 
     def _record(self, name: str, host: str, pub: str) -> None:
-        """That this key was accepted here for a guest of the host; of no other key."""
+        """Record that exactly this key was accepted here for a guest of the host."""
         private.write(os.path.join(self._accepted, name), f"{host}\n{fingerprint(pub)}")
 
     def of_host(self, host: str) -> str | None:
-        """The public key (PEM) that was accepted for a minion that is no guest, or None."""
+        """Return the accepted public key (PEM) of a minion that is not a guest, or None."""
         entry = self._store.fetch(host) if salt.utils.verify.valid_id(self._opts, host) else None
         return entry["pub"] if entry and entry["state"] == "accepted" else None
 
     def guest_ids(self) -> list[str]:
-        """The ids whose keys were accepted here, for a guest, and are still accepted; sorted."""
+        """Return the ids whose keys were accepted here for guests and still are, sorted."""
         with contextlib.suppress(FileNotFoundError):
             ids = [n for n in os.listdir(self._accepted) if not n.startswith(".")]
             return sorted(n for n in ids if self.accepted(n) and self.host_of(n) is not None)
         return []
 
     def host_of(self, name: str) -> str | None:
-        """The hypervisor whose guest has the key that was accepted here: "" for one that an
-        older version accepted, None for a key that was not accepted here."""
+        """Return the hypervisor whose guest has the key that was accepted here.
+
+        Returns "" for a key that an older version accepted, None for a key that was not accepted
+        here.
+        """
         try:
             with open(os.path.join(self._accepted, names.guest(name)), encoding="utf-8") as file:
                 host, _, mark = file.read().partition("\n")
         except FileNotFoundError:
             return None
-        # an older version wrote down no key
+        # an older version did not record the key
         return host if mark in ("", fingerprint(self.accepted(name) or "")) else None
 
     def hosts(self) -> set[str]:
-        """The hypervisors that the accepted keys of guests are bound to, as a set."""
+        """Return the hypervisors to which the accepted keys of guests are bound."""
         return set(filter(None, map(self.host_of, self.guest_ids())))
 
     def rebind(self, name: str, old: str, new: str) -> None:
-        """The guest is on another host now, and its key is bound to that one."""
+        """Bind the key of a guest to the host to which the guest has moved."""
         pub = self.accepted(name)
         if pub and self.host_of(name) == old:
             self._record(name, new, pub)
 
     def retain_reason(self, name: str, host: str) -> str | None:
-        """Why the key of a guest that was removed from this host stays; None when it may go."""
+        """Return why the key of a guest removed from this host is retained; None: delete it."""
         bound_host = self.host_of(name)
         if bound_host is None:
-            return "it was not accepted here for a guest, so another machine may use it"
+            return "it was not accepted here for a guest, and another machine may use it"
         if bound_host not in ("", host):
             return f"it was accepted for a guest of {bound_host}, which may use it"
         return None
@@ -226,10 +232,10 @@ class KeyStore:
             os.unlink(os.path.join(self._accepted, name))
 
     def delete(self, name: str, pub_pem: str | None = None) -> bool:
-        """Takes back the key of an id, and what the master remembers of that minion.
+        """Delete the key of an id, and what the master stores about that minion.
 
-        pub_pem: only if it is this key. Returns True when there was one to delete.
-        Raises KeyRefused for a name that virt:hosts keeps for hypervisors.
+        pub_pem: only if it is this key. Returns whether a key was deleted. Raises KeyRefused for a
+        name that virt:hosts reserves for hypervisors.
         """
         entry = self._store.fetch(names.guest(name))
         if not entry or (pub_pem and _text(entry["pub"]) != _text(pub_pem)):
@@ -237,11 +243,13 @@ class KeyStore:
         try:
             target.refuse_host(self._opts, name)
         except errors.InvalidInput as exc:
-            raise errors.KeyRefused(f"the key of {name} stays: it is a hypervisor's") from exc
+            raise errors.KeyRefused(
+                f"cannot delete the key of {name}: it belongs to a hypervisor"
+            ) from exc
         with salt.key.Key(self._opts) as keys:
             keys.delete_key(match_dict={_FOLDERS[entry["state"]]: [name]})
         if self._store.fetch(name):
-            raise errors.OperationFailed(f"the key of {name} could not be deleted: see salt-key")
+            raise errors.OperationFailed(f"could not delete the key of {name}: check salt-key")
         self._forget(name)
         Pillars(self._opts).remove(name)
         return True

@@ -1,8 +1,8 @@
-"""The connections that the master's publish port has: how many from each address.
+"""Count the connections to the master's publish port by address.
 
-A minion has one, and hears of a job by nothing else. So when each of them belongs to a minion
-that the master knows at that address, a host that it does not see has none, and need not be
-waited for. One that is too many is perhaps a host behind NAT, or whose address is a new one.
+A minion has one connection, through which it receives all jobs. If every connection belongs to a
+known minion at its known address, an unseen host has no connection, and the master need not wait
+for it. An additional connection may belong to a host behind NAT, or to a host with a new address.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ LOCAL = "local"
 
 
 def _address(text: str) -> str:
-    """The address in /proc's hexadecimal words of this machine's byte order (all of ours are
-    little-endian); LOCAL for a loopback."""
+    """Return the address in /proc's hexadecimal notation (little-endian); LOCAL for loopback."""
     groups = [bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8)]
     address = ipaddress.ip_address(b"".join(groups))
     canonical = getattr(address, "ipv4_mapped", None) or address
@@ -30,7 +29,7 @@ def _address(text: str) -> str:
 
 
 def connections(port: int, tables: Sequence[str] = _TABLES) -> Counter[str] | None:
-    """A Counter of the addresses that are connected to the port; None where that is unknown."""
+    """Count the addresses that are connected to the port; None if the tables cannot be read."""
     counts: Counter[str] = Counter()
     try:
         for table in tables:
@@ -45,7 +44,7 @@ def connections(port: int, tables: Sequence[str] = _TABLES) -> Counter[str] | No
 
 
 def all_known(opts: dict[str, Any], tables: Sequence[str] = _TABLES) -> bool:
-    """Whether each connection belongs to a minion that the master knows at its address."""
+    """Return whether every connection belongs to a known minion at its known address."""
     counts = connections(int(opts["publish_port"]), tables)
     if counts is None:
         return False

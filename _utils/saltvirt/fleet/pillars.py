@@ -1,7 +1,7 @@
-"""What the operator gave one guest to know: its own pillar, kept by the master.
+"""The pillars of guests that the operator set when creating them.
 
-One file a guest below ``pki_dir/virtpillars``, bound to the public key that was accepted for
-it: another machine that comes by the name later does not get it.
+There is one file for each guest below ``pki_dir/virtpillars``, bound to the accepted public key of
+the guest: another machine that gets the name later does not receive the pillar.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ EXT_PILLAR = "virtkey"
 
 
 def fingerprint(pub_pem: str) -> str:
-    """The fingerprint of a public key, however its lines are broken."""
+    """Return the fingerprint of a public key, regardless of line breaks."""
     return hashlib.sha256("".join(pub_pem.split()).encode()).hexdigest()
 
 
 def check(opts: dict[str, Any], pillar: Any) -> dict[str, Any]:
-    """The pillar, when it is one and this master serves it. Raises InvalidInput, Unsupported.
+    """Return the pillar if it is valid and this master serves it.
 
-    opts: the master's options.
+    opts: the master's options. Raises InvalidInput, Unsupported.
     """
     if not isinstance(pillar, dict):
-        raise errors.InvalidInput("pillar: give a dictionary")
+        raise errors.InvalidInput("pillar must be a dictionary")
     try:
         json.dumps(pillar)
     except (TypeError, ValueError):
-        raise errors.InvalidInput("pillar: it holds more than plain data") from None
+        raise errors.InvalidInput("pillar must contain plain data only") from None
     if not any(EXT_PILLAR in entry for entry in opts.get("ext_pillar") or ()):
         raise errors.Unsupported(
-            "pillar: this master would not serve it; add ext_pillar: [{virtkey: _}] to its "
+            "this master does not serve the pillar argument: add ext_pillar: [{virtkey: _}] to its "
             "configuration and restart it"
         )
     return pillar
 
 
 class Pillars:
-    """Keeps and serves the pillars of guests. opts: the master's options."""
+    """Store and serve the pillars of guests. opts: the master's options."""
 
     def __init__(self, opts: dict[str, Any]) -> None:
         self._root = os.path.join(opts["pki_dir"], "virtpillars")
@@ -53,7 +53,7 @@ class Pillars:
         return os.path.join(self._root, names.guest(name))
 
     def store(self, name: str, pub_pem: str, pillar: dict[str, Any] | None) -> None:
-        """Keeps the pillar for the machine with that key; an empty one is none."""
+        """Store the pillar for the machine with the key. An empty pillar is removed."""
         if not pillar:
             self.remove(name)
             return
@@ -61,7 +61,7 @@ class Pillars:
         private.write(self._path(name), text)
 
     def remove(self, name: str) -> bool:
-        """Takes a guest's pillar away; True when there was one."""
+        """Remove a guest's pillar. Return whether it existed."""
         try:
             os.unlink(self._path(name))
         except FileNotFoundError:
@@ -69,16 +69,16 @@ class Pillars:
         return True
 
     def orphans(self, public: Callable[[str], str | None]) -> Iterator[str]:
-        """The names whose pillar nobody can get, for the key it is bound to is gone."""
+        """Yield the names of pillars that are bound to a key that no longer exists."""
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._root)):
                 if not name.startswith(".") and not self.load(name, public):
                     yield name
 
     def load(self, name: str, public: Callable[[str], str | None]) -> dict[str, Any]:
-        """The pillar of a minion, {} when it has none here.
+        """Return the pillar of a minion; {} if there is none.
 
-        public: a callable of the name, which returns the key that the master accepted for it.
+        public: returns the accepted key of a name.
         """
         data = None
         with (

@@ -1,4 +1,4 @@
-"""Files of the master that root, or whoever runs the master, alone reads."""
+"""Files of the master that only root, or the user of the master, can read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import secrets
 
 
 def write(path: str, text: str) -> None:
-    """Gives the file this content, all at once; makes its folder."""
+    """Write the file atomically. Creates its folder."""
     os.close(write_locked(path, text))
 
 
 def write_locked(path: str, text: str) -> int:
-    """The same; returns the open file, which is locked since before it had its name."""
+    """Write the file atomically. Return it open, and locked since before it was renamed."""
     folder = os.path.dirname(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     part = os.path.join(folder, f".{secrets.token_hex(8)}")

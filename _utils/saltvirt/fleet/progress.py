@@ -1,4 +1,4 @@
-"""A runner's lines for the person who waits."""
+"""Show a runner's progress on the terminal or in a log."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# a line of progress that no other may take the place of: in a log, so many seconds apart
+# the minimum interval between lines of progress in a log
 LOG_INTERVAL_S = 10
 
 
 class ProgressDisplay:
-    """The terminal of ``salt-run``, or the log that it is written to. Threads may share it: Salt's
-    channel breaks when two fire at once.
+    """The terminal of ``salt-run``, or the log that its output is written to.
 
-    functions: the runner's ``__salt__``. outputter: which draws the events. silent: clean data
-    was asked for, so nothing is shown.
+    Threads may share it: Salt's channel breaks if two threads fire at once. functions: the runner's
+    ``__salt__``. outputter: renders the events. silent: show nothing, because the output is data.
     """
 
     def __init__(
@@ -30,14 +29,16 @@ class ProgressDisplay:
         self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Show a permanent line."""
         with self._lock:
             self._updating, self._tenth = False, None
             self._fire(text)
 
     def update(self, percent: float, text: str) -> None:
-        """The line about long work: on a terminal it takes the place of the one before; in a
-        log there is one for each tenth of the work, and at least every ten seconds."""
+        """Show progress. On a terminal the line replaces the previous one.
+
+        In a log there is a line for each tenth of the work, and at least every ten seconds.
+        """
         with self._lock:
             now = time.monotonic()
             is_new_line = percent // 10 != self._tenth or now - self._logged > LOG_INTERVAL_S
@@ -53,9 +54,11 @@ class ProgressDisplay:
 
 
 def _channel(functions: Mapping[str, Callable[..., Any]]) -> Any:
-    """Salt gives its channel (``__jid_event__``) to one module of each name only, and several
-    files of ours are named ``virt``: so it is looked for in all of them. Without one, nobody
-    waits."""
+    """Find Salt's channel for progress events (``__jid_event__``).
+
+    Salt passes it to only one module of each name, and several files are named ``virt``, so all of
+    them are searched. Without a channel nobody waits for the runner.
+    """
     for name in functions:
         if name.startswith("virt."):
             channel = functions[name].__globals__.get("__jid_event__")

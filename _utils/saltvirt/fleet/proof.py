@@ -1,9 +1,9 @@
-"""That an answer is from the host that was asked, and to this question.
+"""Prove that an answer comes from the requested host, and answers this request.
 
-Salt authenticates neither a job's return nor what is written down of it: any accepted minion can
-fire an event with the tag of another one's return, and Salt takes returns "of a syndic" from every
-minion, with any id in them. So a host signs what it answers, with the key of its minion, and the
-master checks that by the key that it accepted for the host.
+Salt authenticates neither the return of a job nor its stored copy: any accepted minion can fire an
+event with the tag of another minion's return, and Salt accepts returns "of a syndic" from every
+minion, with any id. A host therefore signs its answer with the key of its minion, and the master
+verifies the signature with the host's accepted key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saltvirt import errors
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-# the functions of a host that call another one, or one several times, and sign what it says
+# the functions of a host that call another function, once or several times, and sign the return
 FUNCTION, EACH = "virt.answer", "virt.answers"
 _PAYLOAD, _PROOF = "said", "proof"
 _UNPROVEN: Any = {"unsafe_skip_rsa_key_validation": True}
@@ -33,7 +33,7 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def _sent(data: Any) -> Any:
-    """Data as Salt's transport leaves it: what is signed is what arrives."""
+    """Return data as Salt's transport delivers it, so that the signature covers what arrives."""
     if isinstance(data, Mapping):
         return {_sent(key): _sent(value) for key, value in data.items()}
     if isinstance(data, (list, tuple, set, frozenset)):
@@ -48,7 +48,7 @@ def _sent(data: Any) -> Any:
 
 
 def _exact(data: Any) -> list[Any]:
-    """The one way to write such data, its types with it. Raises TypeError for any other."""
+    """Return the canonical form of plain data, with its types. Raises TypeError for other data."""
     if isinstance(data, dict):
         pairs = [[_exact(key), _exact(value)] for key, value in data.items()]
         return ["dict", sorted(pairs, key=lambda pair: json.dumps(pair[0]))]
@@ -64,22 +64,24 @@ def _text(host: str, jid: object, fun: str, returned: Any) -> bytes:
 
 
 def sign(opts: dict[str, Any], jid: object, fun: str, returned: Any) -> dict[str, Any]:
-    """What a host returns. opts: its minion's options. returned: ``return`` and ``retcode``.
-    Raises OperationFailed where the minion has no key."""
+    """Sign the return of a host.
+
+    opts: the minion's options. returned: ``return`` and ``retcode``. Raises OperationFailed if the
+    minion has no key.
+    """
     path = os.path.join(opts["pki_dir"], "minion.pem")
     try:
         with open(path, "rb") as file:
             key = _own_key(file.read())
     except (OSError, ValueError, TypeError) as exc:
-        raise errors.OperationFailed(f"the minion's key signs what it says: {path}: {exc}") from exc
+        raise errors.OperationFailed(f"cannot read the minion's key {path}: {exc}") from exc
     returned = _sent(returned)
     signed = key.sign(_text(opts["id"], jid, fun, returned), padding.PKCS1v15(), hashes.SHA256())
     return {_PAYLOAD: returned, _PROOF: base64.b64encode(signed).decode()}
 
 
 def _own_key(pem: bytes) -> RSAPrivateKey:
-    """The minion's key. Salt made it, so its numbers are not proven to be primes once more: that
-    takes longer than to sign."""
+    """Load the minion's key without validating its primes, which would take longer than signing."""
     try:
         return cast("RSAPrivateKey", load_pem_private_key(pem, None, **_UNPROVEN))
     except TypeError:  # cryptography before 39
@@ -89,10 +91,10 @@ def _own_key(pem: bytes) -> RSAPrivateKey:
 def verify(
     host: str, jid: object, fun: str, returned: Any, pub_pem: str | None = None
 ) -> dict[str, Any] | None:
-    """What the host said, None when that is not proven.
+    """Return what the host signed, or None if the signature is not valid.
 
-    returned: the job's return. pub_pem: the host's key; None, of a host below a syndic, whose key
-    is not here: it is believed as the syndic is.
+    returned: the return of the job. pub_pem: the host's key; None for a host below a syndic, whose
+    key is not available: it is trusted like the syndic.
     """
     payload = returned.get(_PAYLOAD) if isinstance(returned, dict) else None
     if not isinstance(payload, dict):
@@ -101,7 +103,7 @@ def verify(
         return payload
     try:
         signature = base64.b64decode(str(returned.get(_PROOF)), validate=True)
-        # of another kind it takes other arguments, or does not verify
+        # a key of another kind takes other arguments, or does not verify
         key = cast("RSAPublicKey", load_pem_public_key(pub_pem.encode()))
         key.verify(signature, _text(host, jid, fun, payload), padding.PKCS1v15(), hashes.SHA256())
     except (

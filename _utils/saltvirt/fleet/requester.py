@@ -1,10 +1,10 @@
-"""Who asks the runner for something, by what Salt does and not by what is said.
+"""Identify the user who calls the runner, from Salt's process and not from arguments.
 
-What comes to the master over its network, from salt-api or by ``salt-run --eauth``, is run by Salt
-in a process of its own, by ``AsyncClientMixin._proc_function``, which gets the user that was
-authenticated. That process is told by this function on its stack, and by its name. All else in
-which a runner runs was begun by whoever has the master: ``salt-run``, a reactor, a schedule, a
-program. Names alone say nothing: anybody may be called ``root`` or ``Reactor`` by an eauth.
+Salt runs a request from the network (salt-api, ``salt-run --eauth``) in a separate process, in
+``AsyncClientMixin._proc_function``, with the authenticated user as argument. This function on the
+stack, and the name of the process, identify such a request. Everything else that runs a runner was
+started by someone who controls the master: ``salt-run``, a reactor, a schedule, a program. Names
+alone prove nothing: an eauth may have users called ``root`` or ``Reactor``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ import salt.loader
 from saltvirt import errors, units
 
 COMMAND_LINE = "salt-run"
-# as Salt calls whoever is nobody that was authenticated
+# the users that Salt names for calls without authentication
 UNAUTHENTICATED = ("root", "Reactor", "UNKNOWN")
-# the processes of the master in which it does what others ask for
+# names of the master's processes that carry out requests
 _REQUEST, _WORKER = "ProcessFunc(", "MWorker"
 
 log = logging.getLogger(__name__)
 
 
 def requesting_user(opts: Mapping[str, Any], injected: object = None) -> str | None:
-    """The user, or None for those who have the master. injected: what Salt gave the runner as
-    ``__user__``. Raises Denied when it is somebody, and cannot be known who."""
+    """Return the user, or None for a caller who controls the master.
+
+    injected: ``__user__`` as Salt passed it to the runner. Raises Denied if the call was
+    authenticated and the user cannot be identified.
+    """
     if opts.get("__cli") == COMMAND_LINE:
         return None
     process = multiprocessing.current_process().name
@@ -41,27 +44,29 @@ def requesting_user(opts: Mapping[str, Any], injected: object = None) -> str | N
     if requests:
         return _user(opts, requests[-1])
     if process.startswith((_REQUEST, _WORKER)) or _entry() is None:
-        raise errors.Denied("it is not known who asks for this")
+        raise errors.Denied("cannot identify the user of this call")
     if injected is None or _is_unauthenticated(opts, injected):
         return None
     return _user(opts, injected)
 
 
 def groups(opts: Mapping[str, Any], eauth: str | None, user: str) -> tuple[str, ...]:
-    """The groups that Salt's authentication of this name tells of the user; none when it fails."""
+    """Return the user's groups in Salt's authentication module; none if the module fails."""
     if eauth is None:
         return ()
     try:
         group_names = salt.loader.auth(dict(opts))[f"{eauth}.groups"](user)
-    except Exception as exc:  # of whatever module it is
-        log.warning("virt:rights:eauth: %s tells no groups of %r: %s", eauth, user, exc)
+    except Exception as exc:  # depends on the module
+        log.warning("virt:rights:eauth: %s has no groups of %r: %s", eauth, user, exc)
         return ()
     return tuple(name for name in group_names or () if isinstance(name, str))
 
 
 def _entry() -> CodeType | None:
-    """The code by which Salt runs what was asked for over the network; None: this Salt has it
-    otherwise, and nobody is known."""
+    """Return the code with which Salt runs requests from the network.
+
+    Returns None if this version of Salt differs; then no user can be identified.
+    """
     entry = getattr(salt.client.mixins.AsyncClientMixin, "_proc_function", None)
     if entry is None or not {"user", "daemonize"} <= inspect.signature(entry).parameters.keys():
         return None
@@ -69,7 +74,7 @@ def _entry() -> CodeType | None:
 
 
 def _requests() -> Iterator[object]:
-    """The users of the requests in which this is run, the outermost last."""
+    """Yield the users of the requests on the stack, the outermost last."""
     entry, frame = _entry(), sys._getframe()
     while frame.f_back is not None:
         if frame.f_code is entry and frame.f_locals.get("daemonize") is not False:
@@ -82,13 +87,12 @@ def _is_unauthenticated(opts: Mapping[str, Any], user: object) -> bool:
 
 
 def _user(opts: Mapping[str, Any], user: object) -> str:
-    """The name, when somebody can be meant by it."""
+    """Return the name if it can identify a user. Raises Denied."""
     if not isinstance(user, str) or not user or not user.isprintable():
-        raise errors.Denied("it is not known who asks for this")
+        raise errors.Denied("cannot identify the user of this call")
     if _is_unauthenticated(opts, user) or user.startswith(("%", "*")):
         raise errors.Denied(
-            f"a user who is called {units.short_repr(user)} cannot be told from others: it is not "
-            f"known "
-            "who asks for this"
+            f"the user name {units.short_repr(user)} is ambiguous: cannot identify the user of "
+            "this call"
         )
     return user

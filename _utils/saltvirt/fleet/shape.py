@@ -1,6 +1,6 @@
-"""What a host's answer must look like before anything reads it, and what is taken out of it.
+"""Validate and sanitize the answers of hosts before anything reads them.
 
-A host may run another version, or have turned bad: what does not fit is an error of that host.
+A host may run another version or be compromised: an invalid answer is an error of that host.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ TESTED = {
 
 
 def fits(data: Any, shape: Any) -> bool:
-    """True when the data is of the shape."""
+    """Return whether the data has the shape."""
     return mismatch(data, shape) is None
 
 
 def mismatch(data: Any, shape: Any, path: str = "it") -> str | None:
-    """Where the data is not of the shape, such as ``guests.web1``; None when it is."""
+    """Return where the data differs from the shape, such as ``guests.web1``; None if it fits."""
     if isinstance(shape, tuple):
         several = [mismatch(data, option, path) for option in shape]
         return None if None in several else several[0]
@@ -99,7 +99,7 @@ def mismatch(data: Any, shape: Any, path: str = "it") -> str | None:
 
 
 def _inner_mismatch(data: Any, shape: Any, path: str) -> str | None:
-    """The same of what is in a list or in a mapping."""
+    """Return where the content of a list or mapping differs from the shape."""
     if isinstance(shape, list):
         inner = [(number, value, shape[0]) for number, value in enumerate(data)]
     elif str in shape:
@@ -118,7 +118,7 @@ def _inner_mismatch(data: Any, shape: Any, path: str) -> str | None:
 
 
 def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
-    """Raises InvalidInput, which names the place, when the answer is none to this question."""
+    """Raise InvalidInput, which names the place, if the answer does not fit the function."""
     name = fun or ""
     shape = ANSWERS.get(name, object)
     if (kwarg or {}).get("test"):
@@ -131,11 +131,11 @@ def check(fun: str | None, kwarg: dict[str, Any] | None, data: Any) -> None:
 
 
 def clean(data: Any, depth: int = 0) -> Any:
-    """The data without escape sequences and control characters in any text of it, text for bytes,
-    and None for what is no number: infinity and NaN.
+    """Return the data without escape sequences and control characters in its texts.
 
-    depth: how deep in the data this is. Raises RecursionError where it is nested more deeply than
-    any answer is meant to be: how deep Python itself goes is another number in each version.
+    Bytes become text; infinity and NaN become None. depth: the depth of this data. Raises
+    RecursionError if the data is nested more deeply than any valid answer: Python's own limit
+    differs between versions.
     """
     if depth > _DEEP:
         raise RecursionError(f"nested more than {_DEEP} deep")
@@ -153,13 +153,13 @@ def clean(data: Any, depth: int = 0) -> Any:
 
 
 def seconds(value: Any) -> float | None:
-    """A time that a host tells, None when it is none."""
+    """Return a duration from a host, or None if it is not valid."""
     good = isinstance(value, NUMBER) and not isinstance(value, bool)
     return value if good and math.isfinite(value) and value >= 0 else None
 
 
 def step(value: dict[str, Any]) -> dict[str, Any]:
-    """What a host says of its steps, with the number that is to be one."""
+    """Return the event of a host's step, with a valid percentage or none."""
     event: dict[str, Any] = clean(value)
     percent = event.get("percent")
     if isinstance(percent, bool) or not isinstance(percent, NUMBER):

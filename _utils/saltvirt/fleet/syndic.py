@@ -1,6 +1,9 @@
-"""The minions below a master's syndics: it has neither their keys nor their connections, so who
-they are is found out by asking. Who has answered once is kept in mind: when it does not answer now
-it is silent, as any other host, and what it may have is in doubt."""
+"""The minions below a master's syndics.
+
+The master has neither their keys nor their connections, so it finds them by asking. It remembers
+the minions that have answered: if one of them does not answer now, it is unreachable like any other
+host, and may have guests.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ import salt.utils.verify
 
 from saltvirt.fleet import private, target
 
-# one that has not answered for so long is forgotten
+# a minion that has not answered for this time is forgotten
 KEEP_S = 30 * 86400
-# any minion can say that there is one more: of so many at most, those that answered last
+# any minion can invent others: the maximum number to remember, those that answered last
 MAX_HOSTS = 2000
 
 
 def below(opts: dict[str, Any], host: str) -> bool:
-    """Whether the host has another master, which is below this one."""
+    """Return whether the host belongs to another master below this one."""
     return bool(opts.get("order_masters")) and host not in target.accepted(opts)
 
 
 def known_hosts(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
-    """The ids of :func:`answering`, and those of the last 30 days; of ids that match."""
+    """Return the ids of :func:`answering`, and of the last 30 days, if they match the target."""
     path, now = Path(opts["cachedir"]) / "virt" / "below", time.time()
     last_seen_s = {name: seen_s for name, seen_s in _read(path).items() if now - seen_s < KEEP_S}
     responding = answering(client, opts, expression)
@@ -45,10 +48,10 @@ def _read(path: Path) -> dict[str, float]:
 
 
 def answering(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
-    """The ids of all minions that match and answer, those of the master itself among them.
+    """Return the ids of all minions that match and answer, including the master's own.
 
-    client: Salt's LocalClient. expression: a compound target. It takes ``syndic_wait`` seconds
-    after the last answer, and at most ``timeout`` and ``syndic_wait`` in all.
+    client: Salt's LocalClient. expression: a compound target. Waits ``syndic_wait`` seconds after
+    the last answer, and at most ``timeout`` plus ``syndic_wait`` in total.
     """
     jid = salt.utils.jid.gen_jid(opts)
     tag = f"salt/job/{jid}/ret/"
@@ -62,11 +65,11 @@ def answering(client: Any, opts: dict[str, Any], expression: str) -> set[str]:
         while time.monotonic() < min(end, last + quiet_s):
             event = client.event.get_event(wait=0.2, tag=tag, full=True)
             minion = event["data"].get("id") if event else None
-            # any minion makes one up, and a host's id is part of paths here
+            # any minion can invent an id, and ids are used in paths
             if isinstance(minion, str) and salt.utils.verify.valid_id(opts, minion):
                 minions.add(minion)
                 last = time.monotonic()
     finally:
-        with contextlib.suppress(ValueError):  # 3006 raises when it is not subscribed
+        with contextlib.suppress(ValueError):  # 3006 raises if it is not subscribed
             client.event.unsubscribe(tag)
     return minions

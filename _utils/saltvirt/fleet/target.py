@@ -1,4 +1,4 @@
-"""Which minions are hypervisors, and which of them are connected, as the master knows it."""
+"""Which minions are hypervisors, and which of them are connected, as far as the master knows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import salt.utils.minions
 
 from saltvirt import errors, settings
 
-# our grain, see _grains/virt_host.py
+# the grain of _grains/virt_host.py
 DEFAULT_TARGET = "G@virt_host:hypervisor:True"
-# of so many claims in one target each combination is tried; of more, all or none
+# up to this number of claims in a target every combination is tried; beyond it, all or none
 _CLAIMS = 6
-# what a minion may claim of itself, and whether it holds; None: any claim
+# claims that a minion may make about itself, and whether they hold; None: any claim
 Claims = dict[str | None, bool]
-_NOBODY = "-"  # no minion has this id, for no guest can
+_NOBODY = "-"  # neither a minion nor a guest can have this id
 
 
 def expression(opts: Mapping[str, Any]) -> str:
-    """The compound target of hypervisors: ``virt:hosts`` of the master's configuration; the
-    default are minions that report themselves (grain ``virt_host:hypervisor``)."""
+    """Return the compound target of hypervisors, ``virt:hosts`` of the master's configuration.
+
+    The default matches minions that report themselves (grain ``virt_host:hypervisor``).
+    """
     target = settings.option(settings.of_master(opts), "hosts", DEFAULT_TARGET)
     if not isinstance(target, str):
         raise settings.invalid("hosts", target, "a compound target")
@@ -30,24 +32,24 @@ def expression(opts: Mapping[str, Any]) -> str:
 
 
 def no_host_reason(opts: Mapping[str, Any]) -> str:
-    """Why there is no hypervisor, when no minion is one."""
+    """Return why no minion is a hypervisor."""
     configured = expression(opts)
     if configured == DEFAULT_TARGET:
         return (
-            "the master's configuration has no virt:hosts, and no accepted minion says that it is "
-            "one (its grain virt_host)"
+            "virt:hosts is not set in the master's configuration, and no accepted minion reports "
+            "that it is a hypervisor (grain virt_host)"
         )
     return f"no accepted minion matches virt:hosts, {configured!r}, in the master's configuration"
 
 
 def hosts(opts: Mapping[str, Any], target: str | None = None) -> list[str]:
-    """The accepted minions that are hypervisors, sorted.
+    """Return the accepted minions that are hypervisors, sorted.
 
     opts: the master's configuration. target: a compound target that replaces the configured
     one.
 
-    The match is not greedy: a minion without cached grains does not match a grain. What Salt
-    3008 calls a resource, which any minion registers under any name, is none.
+    The match is not greedy: a minion without cached grains does not match a grain. Resources of
+    Salt 3008, which any minion registers under any name, are not minions.
     """
     minions = salt.utils.minions.CkMinions(opts)
     matches = minions.check_minions(target or expression(opts), "compound", greedy=False)
@@ -55,23 +57,23 @@ def hosts(opts: Mapping[str, Any], target: str | None = None) -> list[str]:
 
 
 def accepted(opts: dict[str, Any]) -> list[str]:
-    """All minions that this master itself accepted, sorted."""
+    """Return all minions that this master itself accepted, sorted."""
     return hosts(opts, "*")
 
 
 def connected(opts: dict[str, Any], ids: Iterable[str] | None = None) -> set[str]:
-    """Those of the ids (default: of all minions) with a connection to this master, as a set."""
+    """Return the ids (default: of all minions) that are connected to this master."""
     subset = None if ids is None else set(ids)
     return set(salt.utils.minions.CkMinions(opts).connected_ids(subset=subset))
 
 
 def reported(opts: dict[str, Any], minion_id: str) -> bool:
-    """True when a minion with the key of this id has reached this master: it has its grains."""
+    """Return whether a minion with this id has sent its grains to this master."""
     return bool(salt.utils.minions.get_minion_data(minion_id, opts)[1])
 
 
 def forget(opts: dict[str, Any], minion_id: str) -> None:
-    """What an earlier minion of this id has told is no sign of the one whose key comes now."""
+    """Forget the data of an earlier minion with this id before a new key is accepted."""
     if opts.get("minion_data_cache", False):
         cache = salt.cache.factory(opts)
         for bank, key in (
@@ -81,10 +83,10 @@ def forget(opts: dict[str, Any], minion_id: str) -> None:
 
 
 class _OneMinion(salt.utils.minions.CkMinions):  # type: ignore[misc]
-    """Salt's own reading of a target, on a master whose only minion has this id.
+    """Salt's evaluation of a target, on a master whose only minion has this id.
 
-    What a minion says of itself, or of its pillar nobody knows yet, is a claim: ``claims`` says
-    for each whether it holds, and ``met`` collects them.
+    Grains, and a pillar that is not known yet, are claims of the minion: ``claims`` defines whether
+    each of them holds, and ``met`` collects them.
     """
 
     def __init__(self, opts: dict[str, Any], minion_id: str, claims: Claims | None = None) -> None:
@@ -93,7 +95,7 @@ class _OneMinion(salt.utils.minions.CkMinions):  # type: ignore[misc]
         self.claims = claims or {}
         self.met: list[str] = []
 
-    registry = None  # resources are no minions
+    registry = None  # resources are not minions
 
     def _pki_minions(self) -> set[str]:
         return {self.minion_id}
@@ -108,12 +110,12 @@ class _OneMinion(salt.utils.minions.CkMinions):  # type: ignore[misc]
     _check_ipcidr_minions = _all_minions = _check_resource_minions = _claim
 
     def matches(self, target: str) -> bool:
-        """Whether the minion would match."""
+        """Return whether the minion would match."""
         return bool(self._check_compound_minions(target, ":", True)["minions"])
 
 
 def _outcomes(opts: dict[str, Any], minion_id: str, target: str) -> set[bool]:
-    """What the target says of the id: a set of booleans, for the claims that it could make."""
+    """Return the results of the target for the id, for all claims that the minion could make."""
     first = _OneMinion(opts, minion_id)
     outcomes = {first.matches(target)}
     claims = sorted(set(first.met))
@@ -126,20 +128,20 @@ def _outcomes(opts: dict[str, Any], minion_id: str, target: str) -> set[bool]:
 
 
 def may_match(opts: dict[str, Any], minion_id: str) -> bool:
-    """True when ``virt:hosts`` makes a hypervisor of this id, or would by what it may claim."""
+    """Return whether the id is, or could claim to be, a hypervisor according to ``virt:hosts``."""
     return True in _outcomes(opts, minion_id, expression(opts))
 
 
 def by_name(opts: dict[str, Any], minion_id: str) -> bool:
-    """True when ``virt:hosts`` makes a hypervisor of this id, whatever the minion claims."""
+    """Return whether the id is a hypervisor according to ``virt:hosts``, without any claim."""
     return _outcomes(opts, minion_id, expression(opts)) == {True}
 
 
 def refuse_host(opts: dict[str, Any], name: str) -> str:
-    """The name, unless ``virt:hosts`` is there for hypervisors of such a name.
+    """Return the name, unless ``virt:hosts`` reserves it for hypervisors.
 
-    A target of claims alone, as the default is, says nothing of names.
-    Raises InvalidInput.
+    A target that consists of claims only, such as the default, reserves no names. Raises
+    InvalidInput.
     """
     target = expression(opts)
     outcomes = _outcomes(opts, name, target)

@@ -1,1 +1,1 @@
-"""Who may do what to which guests: what ``virt:rights`` says, and decides. See docs/rights.md."""
+"""The rights of users to guests, as ``virt:rights`` defines them; see docs/rights.md."""

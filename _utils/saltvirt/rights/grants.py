@@ -1,4 +1,4 @@
-"""What ``virt:rights`` of the master says: who may do what to which guests, and how much is his."""
+"""The grants, groups and quotas of ``virt:rights`` in the master's configuration."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from saltvirt.rights import verbs
 
 EVERYBODY, GROUP = "*", "%"
 _KEYS = {"who", "verbs", "guests", "labels", "owned", "images", "profiles", "everything"}
-# what is not a name of a file below the master's file_roots, but steps out of it or asks for more
+# image names that leave the master's file_roots, or contain more than a path
 _STEPS = re.compile(r"(^|/)\.\.(/|$)|[?|#%\\\s\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
 class GuestIdentity:
-    """A guest as rights see it. owner: who deployed it; None: nobody who is limited. labels: as
-    virt.label has written them down. Both are the master's own record."""
+    """The properties of a guest that grants refer to, from the master's own record.
+
+    owner: the limited user who deployed the guest, or None. labels: as set by virt.label.
+    """
 
     name: str
     owner: str | None = None
@@ -31,7 +33,7 @@ class GuestIdentity:
 
 @dataclass(frozen=True)
 class ResourceAmount:
-    """What an owner has, or may have; None: no limit."""
+    """The resources that a user owns, or may own; None: no limit."""
 
     guests: int | None = None
     vcpus: int | None = None
@@ -45,10 +47,13 @@ class ResourceAmount:
 
 @dataclass(frozen=True)
 class Grant:
-    """One right. who: names of users, ``%`` and a group, or ``*``. guests: patterns of names.
-    labels: patterns, of which one fits a label of the guest. owned: also those that the user has
-    deployed. images, profiles: patterns of what a guest may be made of. everything: the verbs are
-    theirs without any limit."""
+    """One grant.
+
+    subjects: names of users, ``%`` and a group, or ``*``. guests: patterns of names. labels:
+    patterns, of which one matches a label of the guest. owned: also the guests that the user owns.
+    images, profiles: patterns of what a guest may be created from. everything: the verbs apply
+    without limits.
+    """
 
     subjects: frozenset[str]
     verbs: frozenset[str]
@@ -60,7 +65,7 @@ class Grant:
     everything: bool = False
 
     def covers(self, user: str, guest: GuestIdentity) -> bool:
-        """Whether it is about the guest."""
+        """Return whether the grant applies to the guest."""
         named = self.everything or _matches_any(self.guests, guest.name)
         labelled = any(_matches_any(self.labels, label) for label in guest.labels)
         return named or labelled or (self.owned and guest.owner == user)
@@ -75,31 +80,31 @@ class UserRights:
     quota: ResourceAmount = ResourceAmount()
 
     def may(self, verb: str, guest: GuestIdentity) -> bool:
-        """Whether the user may do it to this guest."""
+        """Return whether the user may apply the verb to the guest."""
         return any(verb in grant.verbs and grant.covers(self.user, guest) for grant in self.grants)
 
     def sees(self, guest: GuestIdentity) -> bool:
-        """Whether there is anything that the user may do to it."""
+        """Return whether the user may apply any verb to the guest."""
         return any(
             grant.verbs & verbs.SEEING and grant.covers(self.user, guest) for grant in self.grants
         )
 
     def may_at_all(self, verb: str) -> bool:
-        """Whether there may be a guest to which the user may do it."""
+        """Return whether the user may apply the verb to any guest."""
         return any(verb in grant.verbs for grant in self.grants)
 
     def everywhere(self, verb: str) -> bool:
-        """Whether the verb is the user's without any limit."""
+        """Return whether the user may apply the verb without limits."""
         return any(grant.everything and verb in grant.verbs for grant in self.grants)
 
     def may_name(self, verb: str, name: str) -> bool:
-        """Whether a guest may get this name by it."""
+        """Return whether the user may give a guest this name with the verb."""
         return any(
             verb in grant.verbs and _matches_any(grant.guests, name) for grant in self.grants
         )
 
     def may_make(self, name: str, image: str, profiles: Collection[str]) -> bool:
-        """Whether a guest of this name may be made of the image, with profiles of disks, NICs."""
+        """Return whether the user may create a guest of this name from the image and profiles."""
         return not _STEPS.search(image) and any(
             "init" in grant.verbs
             and _matches_any(grant.guests, name)
@@ -120,7 +125,7 @@ class Rights:
     eauth: str | None = None
 
     def for_user(self, user: str, extra_groups: Iterable[str] = ()) -> UserRights:
-        """The rights of a user. extra_groups: names of groups that somebody else says."""
+        """Return the rights of a user. extra_groups: groups from Salt's authentication."""
         named = {name for name, users in self.groups.items() if user in users} | set(extra_groups)
         ids = {user, EVERYBODY, *(GROUP + name for name in named)}
         quota = self.quotas.get(normalize_user(user), self.quotas.get(EVERYBODY, ResourceAmount()))
@@ -130,7 +135,7 @@ class Rights:
 
 
 def configured(opts: Mapping[str, Any]) -> bool:
-    """Whether the master limits anybody: there is something, even nothing, below its key."""
+    """Return whether the master limits users: its configuration has the key, even if empty."""
     virt = opts.get("virt")
     return (isinstance(virt, Mapping) and "rights" in virt) or any(
         isinstance(key, str) and key.split(".")[:2] == ["virt", "rights"] for key in opts
@@ -138,7 +143,7 @@ def configured(opts: Mapping[str, Any]) -> bool:
 
 
 def read(opts: Mapping[str, Any]) -> Rights:
-    """The Rights. Raises InvalidInput, which names the setting."""
+    """Read the Rights. Raises InvalidInput, which names the setting."""
     get = settings.of_master(opts)
     grants = settings.option(get, "rights:grants", [])
     if not isinstance(grants, (list, tuple)):
@@ -178,7 +183,7 @@ def _grant(value: object, setting: str) -> Grant:
     if cloud and not everything:
         raise InvalidInput(
             f"virt:{setting}:verbs: {cloud[0]} acts on the whole cloud: grant it with everything: "
-            "True, to those who answer for all guests"
+            "True, to operators only"
         )
     if not about.get("who"):
         raise settings.invalid(f"{setting}:who", about.get("who"), "a list of users")
@@ -226,7 +231,7 @@ def _section(value: object, setting: str, allowed_keys: set[str]) -> Mapping[str
 
 
 def _text_list(value: object, setting: str) -> tuple[str, ...]:
-    """A tuple of texts, of a list or of one; a number is one as YAML reads it."""
+    """Return a tuple of texts from a list or a single text; YAML may have read a number."""
     several = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     return tuple(_name(item, setting) for item in several)
 
@@ -251,15 +256,20 @@ def _matches_any(patterns: Iterable[str], text: str) -> bool:
 
 
 def normalize_user(user: str) -> str:
-    """The same for all spellings that a directory may take for one user, such as ``Anna`` and
-    ``anna ``: who logs in by another one has no second quota."""
+    """Return the same text for all spellings that a directory may accept for one user.
+
+    A user who logs in as ``anna `` instead of ``Anna`` does not get a second quota.
+    """
     return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
 
 
 def quota_excess(
     quota: ResourceAmount, used: ResourceAmount, request: ResourceAmount
 ) -> str | None:
-    """What would be more than the quota, in words, or None. used, asked: without any None."""
+    """Return which limit of the quota would be exceeded, or None.
+
+    used, request: without None.
+    """
     for field, word, shown in (
         ("guests", "guests", str), ("vcpus", "vCPUs", str),
         ("memory_kib", "memory", lambda kib: units.human_bytes(kib * 1024)),
@@ -268,7 +278,6 @@ def quota_excess(
         limit, current, addition = (getattr(amount, field) for amount in (quota, used, request))
         if limit is not None and current + addition > limit:
             return (
-                f"{word}: {shown(current)} of {shown(limit)} are used, {shown(addition)} more "
-                f"wanted"
+                f"{word}: {shown(current)} of {shown(limit)} used, {shown(addition)} more requested"
             )
     return None

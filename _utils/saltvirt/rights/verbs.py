@@ -1,21 +1,23 @@
-"""What each verb of the runner acts on, and what a limited user may say to it.
+"""The scope of each verb of the runner, and the arguments that limited users may pass.
 
-A verb that is not here is denied to every limited user.
+A verb that is not listed here is denied to every limited user.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# what a verb acts on: one guest by its name; it tells of all guests; it makes some; none, and it
-# tells of none; all the rest
+# the scope of a verb: one guest by name; a list of all guests; new guests; no guest; all others
 GUEST, LISTING, MAKING, NONE, CLOUD = "guest", "listing", "making", "none", "cloud"
 
 
 @dataclass(frozen=True)
 class VerbRule:
-    """scope: what it acts on. takes: the arguments that a limited user may give; the others are for
-    those who answer for the whole cloud."""
+    """The rule for a verb.
+
+    scope: what the verb acts on. takes: the arguments that a limited user may pass; the others
+    require ``everything``.
+    """
 
     scope: str
     takes: frozenset[str] = frozenset()
@@ -62,7 +64,7 @@ RULES = {
     ),
 }  # fmt: skip
 
-# who may do one of these to a guest sees that it is there
+# a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
 _READ = frozenset({"list", "query", "where", "vm_info", "snapshots", "watch"})
@@ -70,5 +72,5 @@ _USE = _READ | {
     "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",
 }  # fmt: skip
-# words of virt:rights that stand for several verbs
+# the names of sets of verbs in virt:rights
 SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename", "exec"}}
