@@ -222,7 +222,8 @@ from saltvirt.fleet import authorization, private
 opts = {"pki_dir": sys.argv[1], "minimum_auth_version": 3, "virt": {"hosts": "hv*"}}
 if sys.argv[2] == "half written":
     os.replace = lambda *_: os._exit(9)
-with authorization.Authorizations(opts).held("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
+found = authorization.Authorizations(opts)
+with found.temporary("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
     os._exit(9)
 """
 

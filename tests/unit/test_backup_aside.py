@@ -154,7 +154,7 @@ def test_a_look_at_what_would_be_undone(cloud):
 
 def test_a_guest_that_is_kept_or_at_work_is_left_alone(cloud):
     ha_provider.store_managed(cloud.opts, {"web1": "high availability: virt.ha_disable web1 first"})
-    with pytest.raises(errors.OperationFailed, match="is kept by high availability"):
+    with pytest.raises(errors.OperationFailed, match="is managed by high availability"):
         RollbackRestore(cloud, "web1", Report()).run()
     with lock.guest(cloud.opts, "web1", "virt.start"):
         busy, kept = RollbackRestore(cloud, "web1", Report()).check().reasons

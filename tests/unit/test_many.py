@@ -255,7 +255,7 @@ def test_what_a_guest_would_break_is_told_of_it_alone(tmp_path):
     kept, other = wishes(2)
     seen.place_guest(cloud, kept, kept.request(), ha_options="kept")
     seen.place_guest(cloud, other, other.request())
-    why = "it would break virt:ha:reserve: kept hv001"
+    why = "it would violate virt:ha:reserve: kept hv001"
     assert [seen.warning_of(name) for name in (kept.name, other.name, "nobody")] == [why, "", ""]
 
 

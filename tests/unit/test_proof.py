@@ -373,7 +373,7 @@ def test_a_ping_in_anothers_name_is_none(monkeypatch, ask, minions):
     assert "another minion answers in its name" in found.error
     found, took_s = ask(say, "virt.vm_state")  # the ping is beside it
     assert (found.kind, took_s < 8) == (answer.BAD, True)
-    assert "not signed with its key" in found.error
+    assert "not signed with the host's key" in found.error
 
 
 def test_what_comes_of_a_host_without_a_key_is_proven_by_nothing(tmp_path, minions):

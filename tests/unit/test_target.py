@@ -169,7 +169,7 @@ def test_without_a_hypervisor_it_is_said_what_makes_one(monkeypatch):
     fleet = client.Fleet(opts("hyper*"))
     with pytest.raises(errors.NotFound, match=r"no accepted minion matches virt:hosts, 'hyper\*'"):
         fleet.hosts()
-    with pytest.raises(errors.NotFound, match="virt:hosts is not set .* no accepted minion"):
+    with pytest.raises(errors.NotFound, match=r"virt:hosts is not set .* no accepted minion"):
         client.Fleet({}).hosts()
     with pytest.raises(errors.NotFound, match=r"'hyper1' is not a hypervisor .*; known: none"):
         fleet.hosts("hyper1")
