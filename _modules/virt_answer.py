@@ -170,7 +170,7 @@ def _returned(fun, kwarg):
     """Call a function; return ``return`` and ``retcode``."""
     try:
         if calls.is_handled(fun):
-            host = calls.Host(__opts__, __salt__)
+            host = calls.MinionContext(__opts__, __salt__)
             return {"return": calls.answer(host, fun, kwarg), "retcode": 0}
         return {"return": __salt__[fun](**kwarg), "retcode": 0}
     except Exception as exc:

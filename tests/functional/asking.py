@@ -12,4 +12,4 @@ def answer(modules, function, *args, **kwargs):
         return modules[function](*args, **kwargs)
     names = [field.name for field in dataclasses.fields(request)]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return calls.answer(calls.Host(modules.opts, modules), function, given)
+    return calls.answer(calls.MinionContext(modules.opts, modules), function, given)

@@ -115,7 +115,7 @@ class Here(Host):
 
     def how(self, name, bandwidth=None):
         locks = guest_lock.folder(self.modules["config.get"])
-        asked = live_restore_server.LiveRestoreRequest(
+        asked = live_restore_server.LiveRestoreServerRequest(
             name, self.uri, None, None, locks, self.pair.certificate, self.pair.key
         )
         return live_restore_build.LiveRestoreOptions("", asked, bandwidth)

@@ -73,7 +73,7 @@ def defined(conn, stands_on_it=True, uuid=UUID):
 
 
 def asked(folder):
-    return live_restore_server.LiveRestoreRequest(
+    return live_restore_server.LiveRestoreServerRequest(
         "web1", "test:///default", None, None, str(folder / "locks"), "a certificate", "a key"
     )
 
@@ -399,7 +399,7 @@ def test_the_program_hears_what_it_is_to_show(folder, monkeypatch):
     monkeypatch.setattr(paths, "RUN", str(folder / "run"))
     library = os.path.dirname(saltvirt.__file__)
     live_restore_build.begin(live_restore_build.LiveRestoreOptions(library, asked(folder)))
-    assert live_restore_server.LiveRestoreRequest.from_answer(
+    assert live_restore_server.LiveRestoreServerRequest.from_answer(
         json.loads(told.read_text()), "x"
     ) == asked(folder)
     program.write_text("#!/bin/sh\nexit 1\n")

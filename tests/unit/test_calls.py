@@ -7,7 +7,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.answers import calls
-from saltvirt.answers.calls import Call, Host, Timeout
+from saltvirt.answers.calls import Call, MinionContext, Timeout
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.schema import Message
 
@@ -54,7 +54,7 @@ class Fleet:
 
 @pytest.fixture
 def host():
-    return Host({"id": "hv1"}, {"config.get": lambda key: key})
+    return MinionContext({"id": "hv1"}, {"config.get": lambda key: key})
 
 
 @pytest.fixture(autouse=True)

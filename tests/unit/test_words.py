@@ -65,3 +65,12 @@ def test_the_exceptions_become_fewer():
     counted = collections.Counter(exceptions())
     assert [line for line, count in counted.items() if count > 1] == []
     assert len(counted) <= LIMIT
+
+
+def test_no_two_classes_of_the_library_share_a_name():
+    classes = collections.defaultdict(list)
+    for path in sorted((paths.REPOSITORY / "_utils").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append(str(path.relative_to(paths.REPOSITORY)))
+    assert {name: places for name, places in classes.items() if len(places) > 1} == {}

@@ -53,7 +53,7 @@ class HostAnswer(Protocol):
         """Return the data. Raises VirtError."""
 
 
-class Fleet(Protocol):
+class CallSender(Protocol):
     """What a call needs of ``fleet.client.Fleet``."""
 
     @property
@@ -70,7 +70,7 @@ class Fleet(Protocol):
 
 
 @dataclass(frozen=True)
-class Host:
+class MinionContext:
     """Salt on the host that answers a call: the minion's options and its execution modules."""
 
     opts: Mapping[str, Any]
@@ -99,7 +99,7 @@ class Call(Generic[Request, Answer]):
         """The function that ``virt.answer`` is asked for."""
         return PREFIX + self.name
 
-    def ask(self, fleet: Fleet, host: str, request: Request, **options: Any) -> Answer:
+    def ask(self, fleet: CallSender, host: str, request: Request, **options: Any) -> Answer:
         """Return the answer of one host. options: of ``Fleet.ask``, such as ``watch``.
 
         Raises BadAnswer for an answer of another type, and as ``Fleet.call`` does.
@@ -108,7 +108,7 @@ class Call(Generic[Request, Answer]):
         return self.read(fleet.call(host, self.function, request.to_answer(), **options), host)
 
     def gather(
-        self, fleet: Fleet, hosts: Iterable[str], request: Request, **options: Any
+        self, fleet: CallSender, hosts: Iterable[str], request: Request, **options: Any
     ) -> tuple[dict[str, Answer], dict[str, str]]:
         """Return the answer of each host, and the error of each host without one."""
         answers: dict[str, Answer] = {}
@@ -128,7 +128,7 @@ class Call(Generic[Request, Answer]):
         return answers, failed
 
     def each(
-        self, fleet: Fleet, host: str, requests: Iterable[Request], **options: Any
+        self, fleet: CallSender, host: str, requests: Iterable[Request], **options: Any
     ) -> list[Answer | errors.VirtError]:
         """Return the answer or the error of each request, which one job of the host carries out."""
         calls = [request.to_answer() for request in requests]
@@ -153,7 +153,7 @@ class Call(Generic[Request, Answer]):
         return {**options, "patient": True} if self.timeout is Timeout.PATIENT else options
 
 
-Handler = Callable[[Host, Request], Answer]
+Handler = Callable[[MinionContext, Request], Answer]
 
 _handlers: dict[str, tuple[Call[Any, Any], Handler[Any, Any]]] = {}
 _loading = threading.Lock()
@@ -183,7 +183,7 @@ def request_type(function: str) -> type[schema.Message] | None:
     return registered[0].request if registered else None
 
 
-def answer(host: Host, function: str, arguments: Mapping[str, Any]) -> Any:
+def answer(host: MinionContext, function: str, arguments: Mapping[str, Any]) -> Any:
     """Return what the handler of a function answers, as plain data.
 
     Raises InvalidInput for arguments of another type or version, and as the handler does.

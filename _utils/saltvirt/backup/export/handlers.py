@@ -6,7 +6,7 @@ import dataclasses
 
 import saltvirt
 from saltvirt import names, settings
-from saltvirt.answers.calls import Host, handles
+from saltvirt.answers.calls import MinionContext, handles
 from saltvirt.backup.model import calls as backup_calls
 from saltvirt.backup.model.pins import LiveRestoreStatus
 from saltvirt.host import connection, paths
@@ -17,7 +17,9 @@ _ONE_TIME_KEYS = f"{paths.STATE}/backup-readers"
 
 
 @handles(backup_calls.LIVE_RESTORE_STATUS)
-def live_restore_status(host: Host, request: backup_calls.LiveRestoreRequest) -> LiveRestoreStatus:
+def live_restore_status(
+    host: MinionContext, request: backup_calls.LiveRestoreRequest
+) -> LiveRestoreStatus:
     """Return how far the live restore of a guest is.
 
     Raises OperationFailed while the guest is being created.
@@ -30,7 +32,9 @@ def live_restore_status(host: Host, request: backup_calls.LiveRestoreRequest) ->
 
 
 @handles(backup_calls.RESUME_LIVE_RESTORE)
-def resume_live_restore(host: Host, request: backup_calls.ResumeRequest) -> LiveRestoreStatus:
+def resume_live_restore(
+    host: MinionContext, request: backup_calls.ResumeRequest
+) -> LiveRestoreStatus:
     """Resume an interrupted live restore, and return its status.
 
     Raises NotFound if the guest does not run from a backup here, BadAnswer if another backup is

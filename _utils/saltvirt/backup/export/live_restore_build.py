@@ -16,7 +16,7 @@ from saltvirt import errors
 from saltvirt.answers.created import CreatedGuest
 from saltvirt.backup.export import live_restore_server
 from saltvirt.backup.export.in_place_restore import InPlaceRestore
-from saltvirt.backup.export.live_restore_server import STOP, LiveRestoreRequest
+from saltvirt.backup.export.live_restore_server import STOP, LiveRestoreServerRequest
 from saltvirt.backup.export.restore import FORMAT, RestoreBuilder, sync
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import (
@@ -47,7 +47,7 @@ class LiveRestoreOptions:
     bandwidth_mib_s: limit for copying; None: no limit."""
 
     library: str
-    request: LiveRestoreRequest
+    request: LiveRestoreServerRequest
     bandwidth_mib_s: int | None = None
 
 

@@ -40,7 +40,7 @@ STOP = "stop"
 
 
 @dataclass(frozen=True)
-class LiveRestoreRequest(Message):
+class LiveRestoreServerRequest(Message):
     """uri, username, password: of the connection to libvirt. locks: folder of the guests' locks.
     certificate, key: of this client for the target host."""
 
@@ -55,12 +55,12 @@ class LiveRestoreRequest(Message):
 
 def make_request(
     get: Callable[..., Any], overrides: Mapping[str, Any], guest: str, certificate: str, key: str
-) -> LiveRestoreRequest:
+) -> LiveRestoreServerRequest:
     """Return the request. get: the minion's configuration. overrides: of the connection to
     libvirt."""
     local = settings.connection(get, dict(overrides))
     libvirt_args = local.uri, local.username, local.password, guest_lock.folder(get)
-    return LiveRestoreRequest(guest, *libvirt_args, certificate, key)
+    return LiveRestoreServerRequest(guest, *libvirt_args, certificate, key)
 
 
 def socket_path(guest: str) -> str:
@@ -116,7 +116,7 @@ def is_paused_on_error(dom: libvirt.virDomain) -> bool:
 class LiveRestoreServer:
     """The caller holds ``live_restore.server_lock``."""
 
-    def __init__(self, request: LiveRestoreRequest) -> None:
+    def __init__(self, request: LiveRestoreServerRequest) -> None:
         self._request, self._path = request, socket_path(request.guest)
         self._server: daemon.StorageDaemon | None = None
         self._next_s = 0.0
@@ -251,9 +251,9 @@ def _qemu_user(conn: libvirt.virConnect) -> tuple[int, int]:
 
 
 def main(_argv: list[str]) -> int:
-    """The program. It reads a LiveRestoreRequest from standard input and writes one line to
+    """The program. It reads a LiveRestoreServerRequest from standard input and writes one line to
     standard output."""
-    request = LiveRestoreRequest.from_answer(json.load(sys.stdin), "the request")
+    request = LiveRestoreServerRequest.from_answer(json.load(sys.stdin), "the request")
     try:
         with live_restores.server_lock(request.guest):
             server = LiveRestoreServer(request)

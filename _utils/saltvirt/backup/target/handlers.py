@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saltvirt import names
-from saltvirt.answers.calls import Host, handles
+from saltvirt.answers.calls import MinionContext, handles
 from saltvirt.backup.model import calls as backup_calls
 from saltvirt.backup.model.pins import BackupPin, PinnedBackup
 from saltvirt.backup.target import pins
@@ -12,14 +12,14 @@ from saltvirt.spec import values
 
 
 @handles(backup_calls.LIST_PINS)
-def list_pins(_host: Host, request: backup_calls.PinsRequest) -> list[PinnedBackup]:
+def list_pins(_host: MinionContext, request: backup_calls.PinsRequest) -> list[PinnedBackup]:
     """Return the guests that run from a backup at the target."""
     target = open_target(request.folder, request.mounted)
     return [*pins.list_all(target.folder, target.guests())]
 
 
 @handles(backup_calls.UNPIN)
-def unpin(_host: Host, request: backup_calls.UnpinRequest) -> bool:
+def unpin(_host: MinionContext, request: backup_calls.UnpinRequest) -> bool:
     """Release a backup from a guest that no longer runs from it. Return whether it was pinned.
 
     Only for a guest that has all its blocks, or that no longer exists: the caller ensures that.
