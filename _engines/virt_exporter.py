@@ -102,8 +102,8 @@ def _serve_master(config):
 
     if config.tls:
         raise errors.InvalidInput(
-            "the engine virt_exporter: a master has no certificate for tls: let it listen on "
-            "127.0.0.1, behind a proxy that has one"
+            "the engine virt_exporter: a master has no certificate for tls: listen on "
+            "127.0.0.1, behind a proxy with TLS"
         )
     opts = dict(__opts__)
     reads = read.reads(opts, salt.loader.runner(opts))

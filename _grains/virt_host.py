@@ -51,4 +51,4 @@ def _preload():
     try:
         saltvirt.preload()
     except Exception:  # a sync is writing the file; the grain must work nevertheless
-        log.info("the library of Salt Virt was not imported ahead of jobs", exc_info=True)
+        log.info("the library of Salt Virt could not be preloaded", exc_info=True)

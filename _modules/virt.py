@@ -752,7 +752,7 @@ def set_autostart(vm_, state="on", **kwargs):
     on = lifecycle.on_off(state)
     if on and (ha_reason := managed_guests.describe(str(vm_))):
         raise errors.Refused(
-            f"{ha_reason}, which alone starts it: it cannot start with its host, too"
+            f"{ha_reason}: high availability starts it, so it cannot start with its host"
         )
     change = _complete if on else _change
     return change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)

@@ -151,7 +151,7 @@ def _check_function(fun):
     """Raise InvalidInput for a function that the runner does not call."""
     if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _EXTRA_FUNCTIONS):
         raise errors.InvalidInput(
-            f"fun={units.short_repr(fun)}: it is a function of virt, or {_EXTRA_FUNCTIONS[0]}"
+            f"fun={units.short_repr(fun)}: must be a function of virt, or {_EXTRA_FUNCTIONS[0]}"
         )
 
 

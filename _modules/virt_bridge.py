@@ -94,7 +94,7 @@ def bridge_remove(bridge="br0", timeout_s=60, force=False):
     """
     record = bridges.bridge_record(bridge)
     if not record:
-        return f"{bridge} was not made by virt.bridge_create, and is left as it is"
+        return f"{bridge} was not created by virt.bridge_create and is not changed"
     if bridges.moves_address(record):
         _refuse_watched(force)
     return bridges.remove_bridge(bridge, _probe(), timeout_s)
@@ -197,15 +197,14 @@ def _refuse_watched(force):
     if guests:
         raise errors.OperationFailed(
             f"high availability has guests here ({sanitize.one_line(', '.join(guests), 100)}): if "
-            f"the "
-            "network fails, this host is reset before it is put back. Move them first (salt-run "
-            f"virt.evacuate {host}), or force=True"
+            "the network fails, this host is reset before the change is rolled back. Migrate them "
+            f"first (salt-run virt.evacuate {host}), or pass force=True"
         )
 
 
 def _is_ovs(type, vlan):
     if type not in ("linux", "ovs"):
-        raise errors.InvalidInput(f"type: {type!r} is no type of bridge: use linux or ovs")
+        raise errors.InvalidInput(f"type: {type!r} is not a type of bridge: use linux or ovs")
     if type == "ovs" and vlan is not None:
         raise errors.InvalidInput(
             "vlan is not for a bridge of type ovs: give the tag to the guests' interfaces"

@@ -37,7 +37,9 @@ def _requirements(conn, config_get, images_location, arguments):
     try:
         arguments = base.mapping(arguments, "guest")
         if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
-            raise errors.InvalidInput("guest must be arguments of virt.init, name among them")
+            raise errors.InvalidInput(
+                "guest must be a dictionary of arguments of virt.init, including name"
+            )
         spec = guest.parse(**arguments, known_profiles=profiles.read(config_get))
         admission_config = admission.AdmissionConfig(
             config_get, images_location.folder, images_location.pool
@@ -164,7 +166,7 @@ def maintenance(reason=None, guests=None, off=False):
         return _mark()
     reason_text = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
     if not off and not reason_text.strip():
-        raise errors.InvalidInput("reason is missing: say why the host gets no guests")
+        raise errors.InvalidInput("reason is missing: give the reason for the maintenance")
     if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
         raise errors.InvalidInput("guests must be a list of names")
     # a guest that was admitted before is defined by then, a later one is refused

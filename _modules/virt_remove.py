@@ -201,7 +201,7 @@ def storage_users(places, **kwargs):
             for identity in base.mapping(places, "places").values()
         ]
     except errors.BadAnswer as exc:
-        raise errors.InvalidInput(f"{exc}; give those of virt.purge test=True") from exc
+        raise errors.InvalidInput(f"{exc}; pass the entries of virt.purge test=True") from exc
     with _connect(kwargs) as conn:
         return usage.users_here(conn, identities, _admission().images_dir)
 

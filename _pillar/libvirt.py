@@ -74,7 +74,7 @@ def ext_pillar(minion_id, pillar, command=None, **request):
         salt hv1 pillar.ext '{libvirt: _}'
     """
     if __opts__.get("__role") == "minion":
-        log.info("no master here, so the libvirt pillar makes no certificates")
+        log.info("the pillar libvirt issues no certificates, because there is no master")
         return {}
     call = (command, request, pillar)
     return responder.answer(__opts__, _get, minion_id, call, __opts__.get("grains") or {})

@@ -251,7 +251,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
         keeps = factory.ha_provider(__opts__)
         decision, unreachable = explain_operation.decide(fleet, _policy(), request, keeps)
     best = decision.ranked[0].host if decision.ranked else None
-    title = f"{name} would go to {best}" if best else f"no host can take {name}"
+    title = f"{name} would be placed on {best}" if best else f"no host accepts {name}"
     title += f"; {decision.warning}" if decision.warning else ""
     table = explain_operation.table(decision, unreachable)
     return {
@@ -320,7 +320,8 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     title = f"{guests} {fit}, {fitting.total_with_one_lost} with one host lost"
     if reserve:
         hosts_lost = units.pluralize(reserve["hosts"], "host")
-        title += f", {reserved['total_with_reserve']} with room kept for the loss of {hosts_lost}"
+        total = reserved["total_with_reserve"]
+        title += f", {total} with capacity reserved for the loss of {hosts_lost}"
         title += "".join(f"; {reason}" for reason in reserve["short"])
     return {
         "capacity": {

@@ -112,7 +112,7 @@ def stop(name, test=False, timeout=60):
 
         salt-run virt.stop web1
     """
-    log.warning("virt.stop is deprecated: use virt.shutdown; virt.force_off pulls the plug")
+    log.warning("virt.stop is deprecated: use virt.shutdown; virt.force_off powers off the guest")
     return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
 
 
@@ -318,7 +318,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     children = values.boolean(children, "children")
     snapshots = None if everything else [str(snapshot) for snapshot in names]
     for word in set(options) - {"host"}:
-        raise errors.InvalidInput(f"{word} is no argument of virt.delete_snapshots")
+        raise errors.InvalidInput(f"{word} is not an argument of virt.delete_snapshots")
     with Fleet(__opts__) as fleet:
         deletion = snapshot_operations.DeleteSnapshots(
             fleet, name, snapshots, children, options.get("host")

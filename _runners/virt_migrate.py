@@ -156,7 +156,8 @@ def _guest_names(names_arg, argument):
     if isinstance(names_arg, (str, int)) and not isinstance(names_arg, bool):
         names_arg = str(names_arg).split(",")  # YAML parses a name of digits as a number
     if not isinstance(names_arg, (list, tuple, type(None))):
-        raise errors.InvalidInput(f"{argument}: {units.short_repr(names_arg)} is no list of names")
+        shown = units.short_repr(names_arg)
+        raise errors.InvalidInput(f"{argument}: {shown} is not a list of names")
     return [names.guest(str(item).strip()) for item in names_arg or () if str(item).strip()]
 
 

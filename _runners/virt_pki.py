@@ -163,13 +163,13 @@ def rotate_ca(skip=None, test=False):
         comment = (
             f"the new CA is in use; still trusting the old one: {_hosts_text(late)}: apply "
             f"virt.keys "
-            "there. To call this again would begin another rotation"
+            "there. Calling this again starts another rotation"
         )
     else:
         comment = (
             f"the rotation waits in phase '{phase}' for {_hosts_text(late)}. Nothing is broken "
             f"meanwhile: "
-            "repair that and run salt-run virt.rotate_ca again"
+            "fix the cause and run salt-run virt.rotate_ca again"
         )
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
 
@@ -178,7 +178,7 @@ def _rotation_plan(phase, hosts):
     """The answer for ``test=True``."""
     silent = {host: reason for host, reason in hosts.items() if reason}
     announcement = (
-        f"the rotation in phase '{phase}' would go on" if phase else "both CAs would be replaced"
+        f"the rotation in phase '{phase}' would continue" if phase else "both CAs would be replaced"
     )
     comment = f"{announcement}, and the certificates of {', '.join(hosts) or 'no hypervisor'}"
     if not silent:

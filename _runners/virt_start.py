@@ -45,7 +45,7 @@ def started(host):
     """
     host = str(host)
     if host not in target.hosts(__opts__):
-        return result.done(host, f"{host} is no hypervisor of this master: nothing to do")
+        return result.done(host, f"{host} is not a hypervisor of this master: nothing to do")
     orchestrate = __salt__["state.orchestrate"]
     pillar = {"hypervisor": host}
     orchestration = host_start.once(
@@ -54,7 +54,7 @@ def started(host):
     if orchestration is None:
         return result.done(
             host,
-            f"{host}: {ORCHESTRATION} is under way for it, and another run of it waits already",
+            f"{host}: {ORCHESTRATION} is already running for it, and another run is waiting",
         )
     if isinstance(orchestration, dict) and orchestration.get("retcode"):
         failed = result.failed(host, f"{host}: {ORCHESTRATION} failed")

@@ -48,7 +48,7 @@ def guest_list(value: object) -> list[str] | None:
             raise InvalidInput(f"{item!r} cannot be a guest's name: give a list of names")
         name = guest(str(item).strip())
         if name in unique_names:
-            raise InvalidInput(f"{name} is named twice")
+            raise InvalidInput(f"{name} is given twice")
         unique_names.append(name)
     if not unique_names:
         raise InvalidInput("the list of names is empty")

@@ -301,7 +301,7 @@ def _message(kind: type[Message]) -> Reader:
             if name in data:
                 field_values[name] = _read_at(name, read_one, data[name])
             elif needed:
-                raise ValidationError(f"whole: {name} is missing")
+                raise ValidationError(f"complete: {name} is missing")
         return kind(**field_values)
 
     return read

@@ -601,7 +601,7 @@ def virt():
 
 
 def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, caplog):
-    left = "nosuch9 was not made by virt.bridge_create, and is left as it is"
+    left = "nosuch9 was not created by virt.bridge_create and is not changed"
     assert virt["virt.bridge_remove"]("nosuch9") == left
     assert "deprecated" not in caplog.text
     assert virt["virt.bridge_back"]("nosuch9") == left
@@ -610,7 +610,7 @@ def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, c
 
 def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeypatch):
     module = adapter({})
-    monkeypatch.setattr(module.bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(module.bridges, "SAVED_FOLDER", tmp_path)
     monkeypatch.setattr(module.bridges, "there", lambda _name: True)
     file = tmp_path / "10-br0.network"
     file.write_text("by hand")
@@ -623,7 +623,7 @@ def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeyp
 def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, monkeypatch):
     """A change that fails cuts it off until it is reset."""
     module, guests, done = adapter({}), ["web1", "web2"], []
-    monkeypatch.setattr(module.bridges, "KEPT", tmp_path)
+    monkeypatch.setattr(module.bridges, "SAVED_FOLDER", tmp_path)
     monkeypatch.setattr(module.bridges, "there", lambda _name: False)
     for name in ("over", "over_ovs", "back"):
         monkeypatch.setattr(module.bridges, name, lambda *given: done.append(given) or "done")
@@ -665,7 +665,7 @@ def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"type": "brctl"}, "type: 'brctl' is no type of bridge: use linux or ovs"),
+        ({"type": "brctl"}, "type: 'brctl' is not a type of bridge: use linux or ovs"),
         ({"type": "ovs", "vlan": 7}, "vlan is not for a bridge of type ovs"),
         ({"type": "ovs", "interface": "a b"}, "'a b' cannot be the name of an interface"),
         ({"type": "linux", "vlan": "7x"}, "'7x' is no VLAN"),

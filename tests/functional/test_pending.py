@@ -89,7 +89,10 @@ def test_what_a_running_guest_refused_is_tried_again_until_it_has_it(host):
             assert done["definition"] is first
             assert "vdb" in done["errors"][0] and len(done["errors"]) == 1
             assert [change["live"] for change in done["changes"]] == [False] * first
-            assert done["comment"] == f"waits for the next start: disk vdb (none now, then {data})"
+            assert (
+                done["comment"]
+                == f"will change at the next start: disk vdb (none now, then {data})"
+            )
             assert done["pending"] == host.texts()
     told = host.update(disks=disks, test=True)
     assert [(change["path"], change["live"]) for change in told["changes"]] == [("disks:vdb", True)]
@@ -328,14 +331,17 @@ def test_a_state_does_not_turn_green_because_it_ran_twice(host):
         for _ in range(2):
             done = running("g1", disks=disks)
             assert done["result"] is False, done
-            assert "waits for the next start: disk vdb" in done["comment"]
+            assert "will change at the next start: disk vdb" in done["comment"]
     done = running("g1", disks=disks)
     assert done["result"] is True and "disks:vdb" in done["changes"]["g1"]["definition"]
     host.update(mem=256)
     for given in ({"disks": disks}, {}, {"mem": 256, "update": False}):
         done = running("g1", **given)
         assert (done["result"], done["changes"]) == (True, {})
-        assert done["comment"] == "g1 waits for the next start: memory (128 MiB now, then 256 MiB)"
+        assert (
+            done["comment"]
+            == "g1 will change at the next start: memory (128 MiB now, then 256 MiB)"
+        )
 
 
 def state(modules):

@@ -337,7 +337,7 @@ def test_who_uses_what_lies_on_shared_storage(virt, conn):
     assert found["/free"] is None
     assert "test" in found["/guest/diskimage1"]
     assert virt["virt.shared_disks"]("test") == {}
-    with pytest.raises(errors.VirtError, match=r"give those of virt\.purge test=True"):
+    with pytest.raises(errors.VirtError, match=r"pass the entries of virt\.purge test=True"):
         virt["virt.storage_users"]({"/a": {"inode": 7}})
     of_glusterfs = {"/a": {"path": "/a", "inode": 2**64 - 3}}
     assert virt["virt.storage_users"](of_glusterfs) == {"/a": None}
@@ -346,8 +346,8 @@ def test_who_uses_what_lies_on_shared_storage(virt, conn):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"reason": " "}, "reason is missing: say why"),
-        ({"reason": ["x"]}, "reason is missing: say why"),
+        ({"reason": " "}, "reason is missing: give the reason"),
+        ({"reason": ["x"]}, "reason is missing: give the reason"),
         ({"reason": "disks", "guests": "web1"}, "guests must be a list of names"),
         ({"reason": "disks", "guests": ["web1", 7]}, "guests must be a list of names"),
         ({"off": True, "guests": {"web1": 1}}, "guests must be a list of names"),
@@ -362,7 +362,8 @@ def test_a_mark_that_says_nothing_is_not_set(virt, given, why):
 @pytest.mark.parametrize("guest", [{"cpu": 1}, {"name": "web1", 7: 1}])
 def test_a_guest_that_is_no_arguments_is_said_by_each_host(virt, guest):
     found = virt["virt.inventory"](guest=guest)
-    assert "guest must be arguments of virt.init, name among them" in found["guest"]["problem"]
+    problem = found["guest"]["problem"]
+    assert "guest must be a dictionary of arguments of virt.init, including name" in problem
 
 
 def test_who_runs_is_told_by_files_where_no_daemon_is_asked(virt):

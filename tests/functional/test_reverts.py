@@ -59,7 +59,7 @@ def test_a_name_that_is_another_ones_id_is_not_taken_for_it(host):  # noqa: F811
 def test_a_name_by_which_qemu_does_not_find_it_is_refused(host, name):  # noqa: F811
     host.define(host.device(host.disk("g.qcow2")))
     for test in (True, False):
-        with pytest.raises(CommandExecutionError, match=r"internal snapshot cannot be called"):
+        with pytest.raises(CommandExecutionError, match=r"internal snapshot cannot have the name"):
             host.call("snapshot", "g", name, test=test)
     assert host.names() == []
     assert host.call("snapshot", "g", "20261128") == {"name": "20261128"}

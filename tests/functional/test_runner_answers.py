@@ -56,7 +56,7 @@ def test_an_old_name_answers_as_the_new_one(runner):
 def test_a_word_that_deletes_no_snapshot_deletes_none(runner):
     failed = runner.delete_snapshots("test", al=True)["data"]
     assert failed["retcode"] == 1
-    assert "al is no argument of virt.delete_snapshots" in str(failed)
+    assert "al is not an argument of virt.delete_snapshots" in str(failed)
 
 
 def test_power_a_guest_that_is_paused_stays_so_over_a_reset(runner, conn, tmp_path):
@@ -94,7 +94,7 @@ def test_a_ca_that_some_still_trust_is_no_rotation_that_is_done(runner, tmp_path
         ((None, {"hv1": None, "hv2": None}), None,
          "both CAs would be replaced, and the certificates of hv1, hv2"),
         (("trust", {"hv1": None, "hv2": "down"}), False,
-         "the rotation in phase 'trust' would go on, and the certificates of hv1, hv2; it would "
+         "the rotation in phase 'trust' would continue, and the certificates of hv1, hv2; it would "
          "wait for hv2 (down)"),
     ],
 )  # fmt: skip
@@ -131,15 +131,15 @@ def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch)
     monkeypatch.setattr("saltvirt.fleet.target.hosts", lambda _opts: ["hv1"])
     done = {"outputter": "highstate", "retcode": 1}
     runner.__salt__ = {"state.orchestrate": lambda **asked: ran.append(asked) or done}
-    found = runner.pending_start("hv1")["data"]
+    found = runner.started("hv1")["data"]
     assert found["hv1"]["result"] is False
     assert found["hv1"]["comment"] == "hv1: virt.orch.hypervisor failed"
     assert found["hv1"]["orchestration"] == done
     assert (found["retcode"], ran) == (1, [{"mods": "virt.orch.hypervisor",
                                             "pillar": {"hypervisor": "hv1"}}])  # fmt: skip
-    assert "nothing to do" in runner.pending_start("web1")["data"]["web1"]["comment"]
+    assert "nothing to do" in runner.started("web1")["data"]["web1"]["comment"]
     with (tmp_path / "virt/starts/hv1.next").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        waits = runner.pending_start("hv1")["data"]["hv1"]
+        waits = runner.started("hv1")["data"]["hv1"]
     assert (waits["result"], len(ran)) == (True, 1)
-    assert "another run of it waits already" in waits["comment"]
+    assert "another run is waiting" in waits["comment"]

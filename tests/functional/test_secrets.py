@@ -46,9 +46,9 @@ def test_it_is_made_with_what_the_master_keeps_for_it(host, conn):
 
 def test_without_an_operation_nothing_is_made(host, conn):
     _, modules = host
-    with pytest.raises(errors.VirtError, match="the master does not give what is secret of web1"):
+    with pytest.raises(errors.VirtError, match="the master does not release the secrets of web1"):
         init(modules)
-    with pytest.raises(errors.VirtError, match="the master does not give what is secret of web2"):
+    with pytest.raises(errors.VirtError, match="the master does not release the secrets of web2"):
         modules["virt.clone"]("test", "web2", from_master=True)
     assert [dom.name() for dom in conn.listAllDomains()] == ["test"]
 
@@ -71,5 +71,5 @@ def test_a_host_answers_signed(host, tmp_path):
     assert ask("virt.start", name="none")["return"].startswith("ERROR: ")
     assert ask("virt.start", name="none")["retcode"] == 1
     assert "unknown argument" in ask("virt.vm_state", x=1)["return"]
-    with pytest.raises(errors.VirtError, match="it is a function of virt"):
+    with pytest.raises(errors.VirtError, match="must be a function of virt"):
         modules[proof.FUNCTION]("cmd.run", {"cmd": "id"})

@@ -58,9 +58,9 @@ def clean(conn):
 @pytest.mark.parametrize(
     ("state", "function", "quiet", "comment"),
     [
-        ("bridge_absent", "network.interfaces", {}, "There is no bridge x"),
+        ("bridge_absent", "network.interfaces", {}, "The bridge x does not exist"),
         ("firewall_absent", "virt.firewall_made", False, "Salt Virt has no rules here"),
-        ("no_guests", "virt.running_names", [], "No guest runs here"),
+        ("no_guests", "virt.running_names", [], "No guest is running"),
     ],
 )
 def test_what_is_as_it_should_be_is_left(virt, state, function, quiet, comment):
@@ -89,7 +89,7 @@ def test_a_network_is_defined_changed_started_and_taken_away(apply, conn):
 def test_a_pool_its_volumes_and_their_end(apply, conn, tmp_path):
     folder = {"ptype": "dir", "target": str(tmp_path)}
     text = apply.fails("pool_running", "lab")
-    assert "to make it, ptype is needed" in text
+    assert "give ptype to create it" in text
     made = apply("pool_running", "lab", **folder)
     assert made["comment"] == "Storage pool lab defined, marked for autostart, started"
     assert apply("pool_running", "lab", autostart=False)["changes"] == {

@@ -337,7 +337,7 @@ def test_which_interface_goes_is_asked_where_nobody_knows_it(guest):
     known = [{"mac": f"52:54:00:00:00:0{number}", "network": "default"} for number in range(3)]
     guest.update(interfaces=known)
     asked = [{"name": "eth1", "network": "default"}]
-    with pytest.raises(errors.VirtError, match=r"eth1 fits more than one interface .* give mac"):
+    with pytest.raises(errors.VirtError, match=r"eth1 matches more than one .* give the mac"):
         guest.modules["virt.update"]("g1", interfaces=asked)
     assert len(macs(guest)) == 3
     guest.update(interfaces=[{**asked[0], "mac": known[1]["mac"]}])
@@ -349,7 +349,7 @@ def test_interfaces_without_a_name_have_macs_of_their_own(guest):
     guest.update(interfaces=[{"network": "default"} for _ in range(4)])
     assert len(set(macs(guest))) == 4
     mac = macs(guest)[0]
-    with pytest.raises(errors.VirtError, match=f"the mac {mac} is asked for twice"):
+    with pytest.raises(errors.VirtError, match=f"the mac {mac} is requested twice"):
         guest.update(interfaces=[{"mac": mac}, {"mac": mac}])
 
 

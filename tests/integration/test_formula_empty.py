@@ -48,7 +48,7 @@ def test_a_bare_machine_becomes_a_hypervisor_and_is_none_again(cloud):
 
     refused = apply(cloud, "libvirt.clean")
     said = [state["comment"] for state in refused["hv1"].values()]
-    assert said == ["Guests run here: t1"]
+    assert said == ["Running guests: t1"]
     now = sh(cloud, "systemctl list-units --no-legend 'libvirt*' 'virt*'; cat /etc/os-release")
     assert now == before
 

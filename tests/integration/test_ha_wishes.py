@@ -127,9 +127,7 @@ def test_room_for_the_loss_of_a_host_is_kept(cloud):
         assert "hv3: it would violate virt:ha:reserve: if hv1 failed, no host" in (
             found.stdout), found  # fmt: skip
         shown = lab.run("virt.capacity", 1, mib).stdout
-        assert re.search(
-            "more guests? fits?, .*, 0 with room reserved for the loss of 1 host", shown
-        )
+        assert re.search("fits?, .*, 0 with capacity reserved for the loss of 1 host", shown)
         settings["virt"]["ha"]["reserve_policy"] = "warn"
         configure()
         found = init(cloud, "big3", **big)

@@ -173,7 +173,7 @@ def test_a_running_guest_gets_what_it_can_and_is_never_restarted(applied, hv):
     # what waits for the next start
     later = {"boot_dev": "network", "clock": {"utc": False}, "on_crash": "preserve"}
     done = applied.changes("running", "lab1", **given, **later)
-    assert "waits for the next start: clock" in done["comment"]
+    assert "will change at the next start: clock" in done["comment"]
     given.update(later)
     done = applied.changes("defined", "lab1", **given, live=False, description="later")
     assert not definition(done)["description"]["live"]
@@ -252,7 +252,7 @@ def test_on_and_off_from_every_state(applied, hv):
         applied.changes("running", "lab1")
         done = applied.changes(state, "lab?")
         assert done["changes"] == {"unpowered": [{"domain": "lab1", "stop": True}]}
-    assert applied.fails("stopped", "nope*") == "no guest of this host is nope*"
+    assert applied.fails("stopped", "nope*") == "no guest of this host matches nope*"
     # one that has no definition
     hv.sh(f"cat > /root/x.xml <<'X'\n{guest('lab3')}\nX\nvirsh -q create /root/x.xml")
     applied.quiet("running", "lab3")

@@ -117,7 +117,7 @@ def test_guests_keep_their_network(applied, hv):
     in_bridge = f"ip -o link show {tap} | grep -q 'master labbr1'"
     more = {"bridge": "labbr1", "mtu": 1400, **NAT}
     done = applied.changes("network_running", "lab1", **more)
-    assert "labguest uses it (restart: True does it now)" in done["comment"]
+    assert "labguest uses it (restart: True restarts it now)" in done["comment"]
     assert "mtu 1500" in hv.sh("ip link show labbr1")
     live = {**more, "ipv4_config": {**IP, "hosts": [SEVEN]}}
     applied.changes("network_running", "lab1", **live)
@@ -222,7 +222,7 @@ def test_a_running_folder(applied, hv):
     hv.virsh("start", "labguest")
     other = {**DIR, "target": f"{FOLDER}/b"}
     done = applied.changes("pool_running", "labpool", **other)
-    assert "labguest has volumes of it open (restart: True does it now)" in done["comment"]
+    assert "labguest has volumes of it open (restart: True restarts it now)" in done["comment"]
     assert hv.sh("virsh -q vol-list labpool").split()[0] == "v.qcow2"
     assert "labguest" in applied.fails("pool_deleted", "labpool")
     applied.changes("pool_running", "labpool", restart=True, **other)

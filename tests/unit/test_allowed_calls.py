@@ -297,7 +297,7 @@ def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
          "/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: the reasons concern "
          "other guests"),
         ("web1: it would break virt:ha:reserve: if hv1 died, no host would take db1, db2; go on",
-         "web1: it would break virt:ha:reserve: room is kept for other guests; go on"),
+         "web1: it would break virt:ha:reserve: capacity is reserved for other guests; go on"),
         ("hv1: already has db1 of group sql; hv2: is down",
          "hv1: already has somebody of group sql; hv2: is down"),
     ],

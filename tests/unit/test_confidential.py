@@ -113,4 +113,4 @@ def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
     for text in (words, refused.text):
         assert "payroll-db" in text
         said = confidential.redact(text, parts)
-        assert said.endswith("would break virt:ha:reserve: room is kept for other guests")
+        assert said.endswith("would break virt:ha:reserve: capacity is reserved for other guests")

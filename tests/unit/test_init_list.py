@@ -63,7 +63,7 @@ def test_several_names_are_a_list_or_a_text_with_commas(said, found):
         ("web1,", "'' cannot be a guest's name"), ([], "the list of names is empty"),
         (["web1", None], "None cannot be a guest's name: give a list of names"),
         ([True], "True cannot be"), ([["web1"]], "cannot be a guest's name"),
-        ("a/b,c", "'a/b' cannot be a guest's name"), ("a,b,a", "a is named twice"),
+        ("a/b,c", "'a/b' cannot be a guest's name"), ("a,b,a", "a is given twice"),
     ],
 )  # fmt: skip
 def test_a_list_with_one_that_is_no_name_is_refused(said, words):
@@ -427,7 +427,7 @@ def test_a_wrong_list_is_one_line_of_the_runner(runner):
     data = runner.init(["web1", "web1"], cpu=1, mem=512, image=None)["data"]
     assert data["retcode"] == 1
     [line] = [one for one in data.values() if isinstance(one, dict)]
-    assert line["comment"] == "web1 is named twice"
+    assert line["comment"] == "web1 is given twice"
     data = runner.init("web1,web2", cpu=1, mem=512, image=None, at_once="x")["data"]
     assert "at_once" in data["web1,web2"]["comment"]
 

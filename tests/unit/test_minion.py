@@ -42,7 +42,7 @@ def test_a_key_is_handed_in_until_the_master_answers(monkeypatch, caplog, answer
     assert asked == [{"virtkey": ["web1", "KEY"]}] * len(answers)
     assert len(clock.slept) == waits
     failed = sum(isinstance(one, Exception) for one in answers)
-    assert caplog.text.count("the key of web1 could not be handed to the master") == failed
+    assert caplog.text.count("the key of web1 could not be submitted to the master") == failed
 
 
 class Channel:
@@ -95,10 +95,10 @@ def test_a_piece_of_a_file_is_bytes_and_the_end_of_it_empty(chunks, answer, piec
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (salt_exceptions.SaltReqTimeoutError("timed out"), "the master does not give salt://i: "),
-        (OSError("broken pipe"), "the master does not give salt://i: broken pipe"),
-        ({}, "the master does not give salt://i now: see its log"),
-        ("no such file", "the master does not give salt://i now: see its log"),
+        (salt_exceptions.SaltReqTimeoutError("timed out"), "the master does not serve salt://i: "),
+        (OSError("broken pipe"), "the master does not serve salt://i: broken pipe"),
+        ({}, "the master does not serve salt://i now: see its log"),
+        ("no such file", "the master does not serve salt://i now: see its log"),
     ],
 )
 def test_a_master_that_gives_nothing_is_no_end_of_the_file(chunks, answer, why):

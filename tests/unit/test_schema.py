@@ -88,7 +88,7 @@ def test_the_other_side_may_be_of_another_version():
         ({"ratio": -1}, "ratio is not"), ({"ratio": NUMBER_LIMIT}, "ratio is not"),
         ({"ratio": float("nan")}, "ratio is not"), ({"parts": []}, "parts is not a mapping"),
         ({"parts": {1: {}}}, "parts is not a mapping"), ({"parts": {"a": 1}}, "parts.a is"),
-        ({"parts": {"a": {}}}, "parts.a is not whole: size_bytes is missing"),
+        ({"parts": {"a": {}}}, "parts.a is not complete: size_bytes is missing"),
         ({"parts": {"a": {"size_bytes": 1, "ready": 1}}}, "parts.a.ready is not true or false"),
         ({"words": "x"}, "words is not a list"), ({"words": ["x", 1]}, "words.1 is not text"),
         ({"several": [1.5, None]}, "several.1 is not"), ({"names": {"a": 1}}, "names is not a"),
@@ -123,7 +123,7 @@ def test_what_is_no_mapping_is_no_fact(data):
 
 def test_what_fits_is_no_misfit():
     assert mismatch(FULL, Whole) is None
-    assert mismatch({}, Whole) == "it is not whole: ratio is missing"
+    assert mismatch({}, Whole) == "it is not complete: ratio is missing"
 
 
 def test_what_comes_again_is_read_again_only_where_it_is_another_object():

@@ -28,7 +28,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Apply a GuestSpec's boot and boot_dev to a domain."""
     _refuse(spec, context.guest.os_type)
     if spec.boot_dev and domain.bootloader:
-        raise Unsupported(f"boot_dev: this guest boots by the bootloader {domain.bootloader}")
+        raise Unsupported(f"boot_dev: this guest boots with the bootloader {domain.bootloader}")
     if spec.boot is not None:
         put(domain.os, spec.boot, "kernel", "initrd", "cmdline")
         _firmware(spec.boot, domain.os, context)
@@ -155,7 +155,7 @@ def _ask_for(os: Os, secure: bool) -> None:
 def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
     """Set secure boot in the firmware, and the CPU mode that protects it."""
     if spec.secure and context.domain and not context.domain.secure_boot:
-        raise Unsupported("boot: secure: no firmware of this host's machine type can; try q35")
+        raise Unsupported("boot: secure: no firmware for this machine type supports it; try q35")
     if spec.secure is not None and domain.os.firmware == "efi":
         if domain.os.secure is not bool(spec.secure):
             _choose_anew(domain.os)

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=CharDevice)
 
 AGENT = "org.qemu.guest_agent.0"
 EVERYWHERE = ("0.0.0.0", "::")
-OPEN = "{} listens on all addresses of the host, as it did: {}: 127.0.0.1 closes it"
+OPEN = "{} still listens on all addresses of the host; {}: 127.0.0.1 restricts it"
 
 
 def build(cls: type[C], spec: CharSpec) -> C:

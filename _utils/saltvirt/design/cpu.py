@@ -40,7 +40,7 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
         if beyond:
             raise InvalidInput(
                 f"cpu: NUMA cell {cell.id} has CPU {max(beyond)}, the guest has "
-                f"{domain.vcpu.maximum}: say cpu:numa too"
+                f"{domain.vcpu.maximum}: give cpu:numa, too"
             )
     if spec.iothreads is REMOVE:
         domain.iothreads = None

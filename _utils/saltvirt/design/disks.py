@@ -83,7 +83,7 @@ def source_of(spec: DiskSpec, context: Context) -> Source | None:
         return context.inputs.sources.get(spec.name)
     source = context.inputs.sources.get(spec.name) or Source.of_spec(spec)
     if source is None:
-        raise InvalidInput(f"disk {spec.name}: where its data is was not decided")
+        raise InvalidInput(f"disk {spec.name}: the location of its data is unknown")
     return source
 
 

@@ -76,9 +76,9 @@ def _refuse_unclear(number: int, spec: NicSpec, candidates: Sequence[Interface])
     go."""
     if candidates:
         raise InvalidInput(
-            f"interfaces: {spec.name or f'item {number}'} fits more than one interface of the "
-            f"guest, and {', '.join(str(nic.mac) for nic in candidates)} would go: give mac, the "
-            "address of the one that is meant"
+            f"interfaces: {spec.name or f'item {number}'} matches more than one interface of the "
+            f"guest, and {', '.join(str(nic.mac) for nic in candidates)} would be removed: give "
+            "the mac of the intended interface"
         )
 
 

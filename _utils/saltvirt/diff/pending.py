@@ -82,7 +82,7 @@ def pending_texts(differences: Iterable[Change]) -> list[str]:
 def sentence(texts: Iterable[str]) -> str:
     """The result of :func:`pending_texts` as part of a sentence; empty if there are none."""
     texts = list(texts)
-    return f"waits for the next start: {', '.join(texts)}" if texts else ""
+    return f"will change at the next start: {', '.join(texts)}" if texts else ""
 
 
 def add_to_answer(status: dict[str, Any], differences: Iterable[Change]) -> None:

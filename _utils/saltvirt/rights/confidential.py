@@ -23,7 +23,7 @@ ANONYMOUS = "somebody"
 # replacement of messages about other guests
 REASONS = "the reasons concern other guests"
 # replacement of the guests for which capacity is reserved
-ROOM = "room is kept for other guests"
+ROOM = "capacity is reserved for other guests"
 # limits for the answer of a host, which may be hostile: further and longer parts are ignored
 _MAX_PARTS, _MAX_LENGTH = 10_000, 100_000
 

@@ -78,8 +78,8 @@ def choose(
     shared = [disk.target for disk in guest.disks if disk.shareable]
     if shared:
         raise errors.Unsupported(
-            f"disk {', '.join(shared)} of {guest.name} is shareable: libvirt takes no snapshot of "
-            "a guest with such a disk"
+            f"disk {', '.join(shared)} of {guest.name} is shareable: libvirt cannot take a "
+            "snapshot of a guest with such a disk"
         )
     external_reason = next(_external_only(guest), None)
     if disk_only is False and external_reason:
@@ -95,8 +95,9 @@ def choose(
     if kinds - {kind}:
         [mixed] = kinds - {kind}
         raise errors.Refused(
-            f"{guest.name} has {mixed} snapshots ({_names(tree, mixed)}), and an {kind} one beside "
-            "them would be lost or corrupted by going back to one of them: delete those first"
+            f"{guest.name} has {mixed} snapshots ({_names(tree, mixed)}), and an {kind} one in "
+            "addition to them would be lost or corrupted by a revert to one of them: delete those "
+            "first"
             + ("" if external_reason else ", or leave disk_only out")
             + (f" ({external_reason})" if external_reason else "")
         )
@@ -111,13 +112,13 @@ def refuse_name(name: str, choice: SnapshotKind) -> None:
         return
     if _ID.fullmatch(name):
         raise errors.InvalidInput(
-            f"an internal snapshot cannot be called {name}: QEMU would take the snapshot with that "
-            f"ID for it; call it such as snapshot-{name}"
+            f"an internal snapshot cannot have the name {name}: QEMU would confuse it "
+            f"with the snapshot of that ID; use a name such as snapshot-{name}"
         )
     if set(name) & set(_QUOTED):
         raise errors.InvalidInput(
-            f"an internal snapshot cannot be called {name}: QEMU does not find a name with a quote "
-            "or a backslash again"
+            f"an internal snapshot cannot have the name {name}: QEMU cannot find a name "
+            "with a quote or a backslash"
         )
 
 
@@ -128,7 +129,7 @@ def refuse_unknown(guest: SnapshotGuest) -> None:
             raise errors.Refused(
                 f"disk {disk.target} of {guest.name} is the volume {disk.location}, which this "
                 f"host "
-                "does not have now: start its storage pool first"
+                "cannot access now: start its storage pool first"
             )
 
 
@@ -137,8 +138,8 @@ def refuse_layer(guest: SnapshotGuest, path: str) -> None:
     commas when qemu-img creates the overlays of a guest that is off."""
     if "," in path and not guest.running:
         raise errors.InvalidInput(
-            f"libvirt makes no file {path} while {guest.name} is off, as the path has a comma: "
-            f"take a name without one, or start {guest.name} first"
+            f"libvirt cannot create {path} while {guest.name} is off, because the path has a "
+            f"comma: use a name without comma, or start {guest.name} first"
         )
 
 
@@ -150,7 +151,7 @@ def _external_only(guest: SnapshotGuest) -> Iterator[str]:
         if disk.format != "qcow2":
             yield f"its disk {disk.target} is {disk.format}, not qcow2"
         elif disk.path is None or not disk.regular:
-            yield f"its disk {disk.target} is no file"
+            yield f"its disk {disk.target} is not a file"
 
 
 def _refuse_servers(guest: SnapshotGuest) -> None:
@@ -181,8 +182,8 @@ def refuse_without_room(guest: str, path: str, needed: int, free: int) -> None:
     """Raise Refused if the file system of a path does not have enough space for a snapshot."""
     if free < needed:
         raise errors.Refused(
-            f"a snapshot of {guest} needs {human_bytes(needed)} beside {path}, where "
-            f"{human_bytes(free)} are free: make room"
+            f"a snapshot of {guest} needs {human_bytes(needed)} in the file system of {path}, "
+            f"where {human_bytes(free)} are free: free some space"
         )
 
 
@@ -227,7 +228,7 @@ def revert(
     doomed = invalidated(tree, name)
     if doomed and not cleanup:
         raise errors.InvalidInput(
-            f"{', '.join(_ordered(tree, doomed))} would be lost: made on top of {name}; "
+            f"{', '.join(_ordered(tree, doomed))} would be lost: they are based on {name}; "
             "cleanup=True deletes them"
         )
     return RevertPlan(name, tuple(_ordered(tree, doomed | newer(tree, name)) if cleanup else ()))
@@ -368,7 +369,7 @@ def internal_leftovers(guest: str, tree: SnapshotTree, plan: RevertPlan) -> list
         files = sorted(snapshot.inside & current_files)
         if not snapshot.external and files and not snapshot.inside <= current_files:
             notes.append(
-                f"{snapshot.name} still takes room inside {', '.join(files)}: while {guest} is "
+                f"{snapshot.name} still takes up space in {', '.join(files)}: while {guest} is "
                 f"off, "
                 f"`qemu-img snapshot -d {shlex.quote(snapshot.name)} FILE` deletes it"
             )
@@ -385,20 +386,20 @@ def _obstacle(
     """The reason why libvirt cannot delete a snapshot now, or why another one would be lost."""
     if not snapshot.external:
         if running and disks and snapshot.inside and not snapshot.inside & disks:
-            return "the guest runs on a layer above the file that it is in: stop the guest first"
+            return "the guest runs on an overlay of the file that contains it: stop the guest first"
         return None
     for remaining in stay.values():
         if remaining.inside & snapshot.layers:
-            return f"{remaining.name} is inside its layer: delete {remaining.name} with it"
+            return f"{remaining.name} is inside its overlay: delete {remaining.name}, too"
     parent = _parent(tree, stay, snapshot)
     if parent is not None and not parent.external:
-        return f"{parent.name}, on which it stands, is internal: delete {parent.name} with it"
+        return f"its parent {parent.name} is internal: delete {parent.name}, too"
     above = [
         name for name in stay if name in tree.descendants(snapshot.name) and stay[name].external
     ]
     if above and not running:
         return (
-            f"{', '.join(above)} on top of it would lose what it stands on: delete "
+            f"{', '.join(above)} would lose its backing file: delete "
             f"{', '.join(above)} with it, or start the guest first"
         )
     return None

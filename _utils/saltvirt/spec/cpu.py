@@ -35,7 +35,7 @@ class ModelSpec(Spec):
         vendor_id = value_or_none(self.vendor_id)
         if vendor_id and (len(vendor_id) != 12 or "," in vendor_id):
             raise InvalidInput(
-                f"{argument}:vendor_id {vendor_id!r} must be of 12 characters, no comma"
+                f"{argument}:vendor_id {vendor_id!r} must have 12 characters and no comma"
             )
 
 

@@ -52,8 +52,8 @@ class DeploySpec(Spec):
                 setattr(self, name, True)
         if self.pillar:
             raise InvalidInput(
-                "pillar: it comes from the guest's master and passes no hypervisor; give it to "
-                "salt-run virt.init, or to salt-run virt.authorize before"
+                "pillar is not accepted by a hypervisor: pass it to "
+                "salt-run virt.init, or to salt-run virt.authorize"
             )
         if self.seed == "cloud-init":
             self.seed, self.seed_cmd = True, CLOUD_INIT

@@ -93,7 +93,7 @@ def from_url(url: str, argument: str) -> NetworkSourceSpec:
         port = split.port
     except ValueError:
         raise InvalidInput(
-            f"{argument} {safe_url} is not a URL: its host or port is none"
+            f"{argument} {safe_url} is not a valid URL: its host or port is invalid"
         ) from None
     if split.scheme not in PROTOCOLS or not split.hostname:
         raise InvalidInput(f"{argument} {safe_url} is not a URL of {', '.join(PROTOCOLS)}")

@@ -67,5 +67,5 @@ def _parse_devices(cls: type[DiskSpec | NicSpec], items: Iterable[Any], argument
     item_names = [item.name for item in result if item.name]
     twice = {name for name in item_names if item_names.count(name) > 1}
     if twice:
-        raise InvalidInput(f"{argument}: the name {sorted(twice)[0]!r} is there twice")
+        raise InvalidInput(f"{argument}: the name {sorted(twice)[0]!r} is given twice")
     return result

@@ -30,7 +30,7 @@ def _address(value: Any, argument: str) -> str:
     try:
         return str(ipaddress.ip_address(str(value)))
     except ValueError as exc:
-        raise InvalidInput(f"{argument} {value!r} is no IP address") from exc
+        raise InvalidInput(f"{argument} {value!r} is not an IP address") from exc
 
 
 def _cidr(value: Any, argument: str) -> str:
@@ -38,7 +38,7 @@ def _cidr(value: Any, argument: str) -> str:
     try:
         interface = ipaddress.ip_interface(str(value))
     except ValueError as exc:
-        raise InvalidInput(f"{argument} {value!r} is no address such as 192.0.2.7/24") from exc
+        raise InvalidInput(f"{argument} {value!r} is not an address such as 192.0.2.7/24") from exc
     if "/" not in str(value):
         raise InvalidInput(f"{argument} {value!r}: give the prefix too, as in {value}/24")
     return str(interface)

@@ -39,11 +39,11 @@ def agree(spec: GuestSpec) -> None:
     targets = [disk.target for disk in spec.disks or () if disk.target]
     for target in targets:
         if targets.count(target) > 1:
-            raise InvalidInput(f"disks: the target {target} is asked for twice")
+            raise InvalidInput(f"disks: the target {target} is requested twice")
     macs = [nic.mac for nic in spec.nics or () if nic.mac]
     for mac in macs:
         if macs.count(mac) > 1:
-            raise InvalidInput(f"interfaces: the mac {mac} is asked for twice")
+            raise InvalidInput(f"interfaces: the mac {mac} is requested twice")
     ordered = [item.name for item in (*(spec.disks or ()), *(spec.nics or ())) if item.boot_order]
     if spec.boot_dev and ordered:
         raise InvalidInput(
@@ -75,7 +75,7 @@ def _image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     image = spec.deploy.image
     disk = next((disk for disk in spec.disks or () if disk.device == "disk"), None)
     if disk is None:
-        raise InvalidInput("image needs a disk to go on: the disk profile has none")
+        raise InvalidInput("image needs a disk, but the disk profile has none")
     requested_images = [
         item.get("image") for item in options.get("disks") or () if item.get("name") == disk.name
     ]

@@ -24,14 +24,14 @@ def present(
     plan = host.call("bridge_plan", name, interface, vlan, type)
     if plan["there"]:
         wrong = _differences(name, plan, interface, vlan, type)
-        return answer(name, comment=f"The bridge {name} is there", failures=wrong)
+        return answer(name, comment=f"The bridge {name} exists", failures=wrong)
     if plan["made"]:
-        down = f"{name} was made here, is still configured, and is not there now: bring it up"
+        down = f"{name} was created here and is configured, but does not exist now: bring it up"
         return answer(name, failures=[f"{down}, or remove it with virt.bridge_absent"])
     lower_device = plan["interface"] or "nothing"
     if vlan is not None:
         lower_device = f"VLAN {vlan} of {plan['interface']}"
-    comment = f"The bridge {name} would be made"
+    comment = f"The bridge {name} would be created"
     if not host.test:
         comment = host.call("bridge_create", name, interface, timeout_s, vlan, type, force)
     return answer(name, {name: f"over {lower_device}"}, comment, host.test)
@@ -44,7 +44,7 @@ def _differences(
     if not plan["made"]:
         return []
     if plan["type"] != type:
-        return [f"{name} was made as {plan['type']}, not {type}: remove it first"]
+        return [f"{name} was created as {plan['type']}, not {type}: remove it first"]
     old_vlan = plan.get("vlan")
     if str(old_vlan) != str(vlan):
         lower_device = "no VLAN" if old_vlan is None else f"VLAN {old_vlan}"
@@ -52,7 +52,7 @@ def _differences(
         lower_device = f"{plan['interface'] or 'nothing'}, not {interface}"
     else:
         return []
-    return [f"{name} was made over {lower_device}: remove it first, with virt.bridge_absent"]
+    return [f"{name} was created on {lower_device}: remove it first, with virt.bridge_absent"]
 
 
 def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> Answer:
@@ -64,9 +64,9 @@ def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> A
             raise
         plan = {"there": False, "made": False}  # neither could a bridge be created here
     if not plan["there"] and not plan["made"]:
-        return answer(name, comment=f"There is no bridge {name}")
+        return answer(name, comment=f"The bridge {name} does not exist")
     if not plan["made"]:
-        return answer(name, comment=f"{name} was not made by virt.bridge, and is left as it is")
+        return answer(name, comment=f"{name} was not created by virt.bridge and is not changed")
     comment = f"The bridge {name} would be removed"
     if not host.test:
         comment = host.call("bridge_remove", name, timeout_s, force)

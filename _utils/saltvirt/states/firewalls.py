@@ -14,7 +14,7 @@ def applied(host: StateHost, name: str, **ports: Any) -> Answer:
     """See ``virt.firewall``."""
     plan = host.call("firewall_plan", **ports)
     kind = plan["kind"]
-    comment = f"{kind} lets in {', '.join(plan['hosts']) or 'nobody'}"
+    comment = f"{kind} admits {', '.join(plan['hosts']) or 'no hosts'}"
     if not plan["differs"]:
         return answer(name, comment=comment)
     if host.test:

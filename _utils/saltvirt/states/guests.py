@@ -39,7 +39,7 @@ def running(host: StateHost, name: str, **options: Any) -> Answer:
 def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) -> Answer:
     if "ha" in options:
         raise InvalidInput(
-            "ha is the master's to say, not a hypervisor's: virt.deployed or virt.ha_enabled in an "
+            "ha can only be set by the master: use virt.deployed or virt.ha_enabled in an "
             "orchestration"
         )
     flags = ("update", "live")
@@ -51,7 +51,7 @@ def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) 
     ha_reason = host.ha_reason(name)
     if name not in host.call("list_domains"):
         if ha_reason:
-            raise OperationFailed(f"{ha_reason}: it is not made a second time")
+            raise OperationFailed(f"{ha_reason}: it is not created again")
         return _make(host, name, options, start)
     creation = host.call("creation_phase", name)
     if creation["phase"] == Phase.INTERRUPTED.value:
@@ -64,7 +64,7 @@ def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) 
             )
         return _make(host, name, options, start)
     if creation["phase"] == Phase.CREATING.value:
-        raise OperationFailed(f"{name} is being created: apply this again when that has ended")
+        raise OperationFailed(f"{name} is being created: apply the state again afterwards")
     guest_changes: dict[str, Any] = {}
     actions: list[str] = []
     failures: list[object] = []
@@ -85,13 +85,13 @@ def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) 
     if start and not failures and not (ha_reason and state_of(host, name) == "running"):
         if ha_reason:  # the guest may run elsewhere
             failures.append(
-                OperationFailed(f"{ha_reason}, and does not run here: it is not started")
+                OperationFailed(f"{ha_reason}, and it is not running here: it is not started")
             )
         else:
             _start(host, name, guest_changes, actions, failures)
     sentences = [_sentence(actions, host.test)] if actions else []
     sentences += [pending.sentence(pending_texts)] if pending_texts else []
-    comment = "; ".join([f"{name} {'; '.join(sentences) or 'is as it should be'}", *notes])
+    comment = "; ".join([f"{name} {'; '.join(sentences) or 'is in the desired state'}", *notes])
     return answer(
         name, {name: guest_changes} if guest_changes else {}, comment, host.test, failures
     )
@@ -104,7 +104,7 @@ def _sentence(actions: list[str], test: bool) -> str:
 def _make(host: StateHost, name: str, options: dict[str, Any], start: bool) -> Answer:
     """Create a guest, as ``virt.init`` does."""
     if not (options.get("cpu") and options.get("mem")):
-        raise NotFound(f"there is no guest {name}; to create it, give cpu and mem")
+        raise NotFound(f"{name} does not exist; give cpu and mem to create it")
     # a list without a profile is complete, now and at the next apply
     for profile, device_list, word in (
         ("disk_profile", "disks", "disk"),
@@ -116,7 +116,7 @@ def _make(host: StateHost, name: str, options: dict[str, Any], start: bool) -> A
     guest_changes: dict[str, Any] = {"definition": True}
     if created["disks"]:
         guest_changes["disks"] = {disk["target"]: _location(disk) for disk in created["disks"]}
-    actions = ["made"]
+    actions = ["created"]
     if start:
         guest_changes["started"] = True
         actions.append("started")
@@ -167,7 +167,7 @@ def _start(
         return
     if state == "crashed":
         failures.append(
-            OperationFailed(f"{name} has crashed and is kept as it is: virt.powered_off ends it")
+            OperationFailed(f"{name} has crashed and is preserved: virt.powered_off powers it off")
         )
         return
     verb, word = ("start", "started") if state == OFF else ("resume", "resumed")
@@ -185,7 +185,7 @@ def absent(host: StateHost, name: str, disks: object) -> Answer:
     """See ``virt.absent``."""
     purge_options = {"disks": "made" if values.boolean(disks, "disks") else "none"}
     if name not in host.call("list_domains"):
-        return answer(name, comment=f"{name} is not there")
+        return answer(name, comment=f"{name} does not exist")
     plan = host.call("purge", name, test=True, **purge_options)
     if not host.test:
         host.call("purge", name, **purge_options)

@@ -103,7 +103,7 @@ def _unplugged(facts: NetworkFacts) -> str:
 
 
 def _pending_note(desired: DesiredNetwork, facts: NetworkFacts) -> str:
-    text = "What was changed takes effect when the network is started again"
+    text = "The changes take effect when the network is restarted"
     if facts.users:
         text += f": {', '.join(facts.users)} uses it"
-    return text + (" (restart: True does it now)" if desired.running else "")
+    return text + (" (restart: True restarts it now)" if desired.running else "")

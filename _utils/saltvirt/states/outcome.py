@@ -25,7 +25,7 @@ class StateOutcome:
     changes: dict[str, Any] = field(default_factory=dict)
     actions: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    unchanged_text: str = "is as it should be"
+    unchanged_text: str = "is in the desired state"
 
     def switch(self, setting: str, old: object, new: object, word: str) -> bool:
         """Record a setting that changes; True if it does."""

@@ -69,7 +69,7 @@ def created(desired: DesiredPool, hostname: str) -> StateOutcome:
     """The StateOutcome if the pool does not exist. Raises InvalidInput if its type is not given."""
     if desired.spec is None:
         raise errors.InvalidInput(
-            f"there is no storage pool {desired.name} on {hostname}: to make it, ptype is needed"
+            f"storage pool {desired.name} does not exist on {hostname}; give ptype to create it"
         )
     outcome = StateOutcome(f"storage pool {desired.name}")
     outcome.switch("defined", False, True, "defined")
@@ -146,7 +146,7 @@ class PoolStep:
             raise errors.InvalidInput(
                 f"transient storage pool {self.desired.name} cannot be changed while it "
                 f"runs{reason}; "
-                "restart: True stops it and makes it again"
+                "restart: True stops it and creates it again"
             )
-        text = f"What was changed takes effect when the pool is started again{reason}"
-        return text + (" (restart: True does it now)" if self.desired.running else "")
+        text = f"The changes take effect when the pool is restarted{reason}"
+        return text + (" (restart: True restarts it now)" if self.desired.running else "")

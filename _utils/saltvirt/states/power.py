@@ -22,7 +22,7 @@ def matching(host: StateHost, pattern: str) -> list[str]:
     guest_names: list[str] = host.call("list_domains")
     matches = [pattern] if pattern in guest_names else fnmatch.filter(guest_names, str(pattern))
     if not matches:
-        raise NotFound(f"no guest of this host is {pattern}")
+        raise NotFound(f"no guest of this host matches {pattern}")
     return matches
 
 
@@ -117,5 +117,5 @@ def no_guests(host: StateHost, name: str) -> Answer:
     """See ``virt.no_guests``."""
     running_guests = host.call("running_names")
     if running_guests:
-        return answer(name, failures=[f"Guests run here: {', '.join(running_guests)}"])
-    return answer(name, comment="No guest runs here")
+        return answer(name, failures=[f"Running guests: {', '.join(running_guests)}"])
+    return answer(name, comment="No guest is running")

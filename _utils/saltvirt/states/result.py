@@ -66,7 +66,9 @@ class StateHost:
         """Call ``virt.<function>`` with the state's connection. Raises Unsupported."""
         name = f"virt.{function}"
         if name not in self.salt:
-            raise Unsupported(f"this minion has no {name}: run saltutil.sync_all on it, then again")
+            raise Unsupported(
+                f"this minion has no {name}: run saltutil.sync_all on it and try again"
+            )
         return self.salt[name](*args, **{**self.connect, **kwargs})
 
     def ha_reason(self, name: str) -> str:

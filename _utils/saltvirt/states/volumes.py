@@ -102,7 +102,7 @@ def _refuse_other(desired: DesiredVolume, facts: VolumeFacts) -> None:
     if mismatches:
         raise errors.OperationFailed(
             f"volume {spec.name} is in storage pool {desired.pool} with another "
-            f"{' and '.join(mismatches)}; this cannot be changed in a volume that is there"
+            f"{' and '.join(mismatches)}; these cannot be changed in an existing volume"
         )
 
 
@@ -125,7 +125,7 @@ def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> 
     if size_bytes < current_bytes and not desired.shrink:
         raise errors.OperationFailed(
             f"{desired.subject} has {units.human_bytes(current_bytes)}, "
-            f"more than {units.human_bytes(size_bytes)}; shrink: True cuts it off"
+            f"more than {units.human_bytes(size_bytes)}; shrink: True shrinks it"
         )
     if facts.users:
         raise errors.OperationFailed(

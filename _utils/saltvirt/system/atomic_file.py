@@ -61,7 +61,7 @@ def open_existing(path: str) -> Iterator[IO[bytes]]:
         raise errors.InvalidInput(f"{units.short_repr(path)} cannot be read: {reason}") from exc
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise errors.InvalidInput(f"{units.short_repr(path)} is no file that has content")
+        raise errors.InvalidInput(f"{units.short_repr(path)} is not a regular file")
     with open(handle, "rb") as file:
         yield file
 
@@ -116,9 +116,7 @@ def _publish(dir_fd: int, part: str, name: str, path: str, overwrite: bool) -> N
 
 
 def _exists_error(path: str) -> errors.AlreadyExists:
-    return errors.AlreadyExists(
-        f"{units.short_repr(path)} is there already; overwrite=True replaces it"
-    )
+    return errors.AlreadyExists(f"{units.short_repr(path)} exists; overwrite=True replaces it")
 
 
 def _failure(path: str, exc: OSError) -> errors.OperationFailed:

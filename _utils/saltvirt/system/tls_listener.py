@@ -86,7 +86,7 @@ def context(credentials: TlsCredentials, purpose: int = ssl.PROTOCOL_TLS_SERVER)
             file.flush()
             tls_context.load_cert_chain(file.name)
     except (OSError, ValueError) as exc:
-        raise errors.OperationFailed(f"these are no certificates for TLS: {exc}") from exc
+        raise errors.OperationFailed(f"invalid certificates for TLS: {exc}") from exc
     return tls_context
 
 

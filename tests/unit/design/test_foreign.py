@@ -272,7 +272,7 @@ def test_boot_dev_takes_the_place_of_all_that_devices_say_of_it():
     actual = there(devices=f"<interface type='user'>{mac}{boot}</interface>")
     assert amended(actual, boot_dev="hd").interfaces[0].node.find("boot") is None
     actual.bootloader = "/usr/bin/pygrub"
-    with pytest.raises(Unsupported, match="boots by the bootloader /usr/bin/pygrub"):
+    with pytest.raises(Unsupported, match="boots with the bootloader /usr/bin/pygrub"):
         amended(actual, boot_dev="hd")
 
 

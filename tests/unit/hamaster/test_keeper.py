@@ -961,7 +961,7 @@ def test_virt_capacity_shows_what_fits_while_the_reserve_is_kept(full):
     shown = capacity()
     # with 4 more on hv002 a guest of 300 GiB of another host still fits there
     assert (shown["total"], shown["total_with_reserve"]) == (4 + 4 + 10, 4 + 4 + 4)
-    assert "12 with room kept for the loss of 1 host" in shown["title"]
+    assert "12 with capacity reserved for the loss of 1 host" in shown["title"]
     assert shown["reserve"] == {"hosts": 1, "policy": "refuse", "fit": 12, "short": []}
     full.guests["hv002"]["old"] = guest(memory_kib=BIG_GIB << 20)
     assert "if hv000 failed, no host would have capacity for big0" in capacity()["title"]

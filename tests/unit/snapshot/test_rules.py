@@ -36,7 +36,7 @@ def guest(running=False, place=SYSTEM, **more):
 
 def disk(target="vdb", kind="file", format="qcow2", **more):
     path = f"/i/{target}"
-    return WritableDisk(target, kind, format, **{"path": path, "place": path, **more})
+    return WritableDisk(target, kind, format, **{"path": path, "location": path, **more})
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def disk(target="vdb", kind="file", format="qcow2", **more):
         (
             SnapshotGuest("g", disks=(disk(kind="volume", regular=False),)),
             True,
-            ("its disk vdb is no file"),
+            ("its disk vdb is not a file"),
         ),
         (
             SnapshotGuest("g", True, disks=(disk(kind="network", path=None),)),
             True,
-            ("vdb is no file"),
+            ("vdb is not a file"),
         ),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_room_it_needs_at_once():
     }
     assert rules.required_bytes(guest(), rules.SnapshotKind(INTERNAL)) == {SYSTEM: 1024**2}
     rules.refuse_without_room("g", "/i/vda", 5, 5)
-    with pytest.raises(errors.Refused, match=r"a snapshot of g needs 2 GiB beside /i/vda"):
+    with pytest.raises(errors.Refused, match=r"needs 2 GiB in the file system of /i/vda"):
         rules.refuse_without_room("g", "/i/vda", 2 * 1024**3, 1024**3)
 
 
@@ -147,7 +147,7 @@ def test_what_going_back_loses(kinds, name, lost):
     snapshots = chain(kinds)
     assert rules.invalidated(snapshots, name) == set(lost.split())
     if lost:
-        with pytest.raises(errors.InvalidInput, match=f"would be lost: made on top of {name}; cle"):
+        with pytest.raises(errors.InvalidInput, match=f"lost: they are based on {name}; cle"):
             rules.revert("g", snapshots, name)
     else:
         assert rules.revert("g", snapshots, name) == rules.RevertPlan(name)
@@ -219,10 +219,15 @@ ORDERS = [
     ("iii", True, "i0 i2", "i2 i0"),
 ]
 IMPOSSIBLE = [
-    ("ee", False, "e0", "snapshot e0 .*e1 on top of it.*delete e1 with it, or start the guest"),
-    ("ie", False, "e1", "snapshot e1 .*i0, on which it stands, is internal: delete i0 with it"),
-    ("ie", True, "i0 e1", "snapshot i0 .* the guest runs on a layer.*: stop the guest first"),
-    ("ei", False, "e0", "snapshot e0 .*: i1 is inside its layer: delete i1 with it"),
+    (
+        "ee",
+        False,
+        "e0",
+        "snapshot e0 .*e1 would lose its .*: delete e1 with it, or start the guest",
+    ),
+    ("ie", False, "e1", "snapshot e1 .*its parent i0 is internal: delete i0, too"),
+    ("ie", True, "i0 e1", "snapshot i0 .* the guest runs on an overlay.*: stop the guest first"),
+    ("ei", False, "e0", "snapshot e0 .*: i1 is inside its overlay: delete i1, too"),
 ]
 
 
@@ -271,11 +276,11 @@ def test_libvirt_deletes_no_snapshot_of_a_running_guest_with_other_disks(now, wo
         [with_drive("a", "/i/a.iso"), with_drive("b", now and now.get("hda"), "a")]
     )
     if words is None:
-        found = rules.deletion_order(guest(True, compared=now), snapshots, ["a"])
+        found = rules.deletion_order(guest(True, current_sources=now), snapshots, ["a"])
         assert found == ["a"]
         return
     with pytest.raises(errors.Refused, match=f"snapshot a of g cannot be deleted: {words}"):
-        rules.deletion_order(guest(True, compared=now), snapshots, ["a", "b"])
+        rules.deletion_order(guest(True, current_sources=now), snapshots, ["a", "b"])
 
 
 def test_what_could_not_be_deleted_after_a_revert_is_refused_before():
@@ -298,7 +303,7 @@ def test_a_snapshot_of_more_disks_that_stays_inside_is_named():
     )
     found = rules.internal_leftovers("g", snapshots, rules.RevertPlan("a", ("d", "b c")))
     assert found == [
-        f"b c still takes room inside {SYSTEM}: while g is off, "
+        f"b c still takes up space in {SYSTEM}: while g is off, "
         "`qemu-img snapshot -d 'b c' FILE` deletes it"
     ]
     assert rules.internal_leftovers("g", snapshots, rules.RevertPlan("b c", ("d",))) == []

@@ -175,7 +175,7 @@ def test_a_configuration_of_the_wrong_shape():
         profiles.read(getter({"virt:disk": ["system"]}))
     with pytest.raises(InvalidInput, match="is not a device"):
         parse(profiles.Profiles(disk={"default": ["system"]}))
-    with pytest.raises(InvalidInput, match="disks: the name 'a' is there twice"):
+    with pytest.raises(InvalidInput, match="disks: the name 'a' is given twice"):
         parse(profiles.Profiles(disk={"default": [{"a": {}}, {"a": {}}]}))
     with pytest.raises(InvalidInput, match="has no name"):
         parse(profiles.Profiles(disk={"default": [{"size": 1, "format": "raw"}]}))

@@ -41,7 +41,7 @@ def test_what_a_guest_may_be_given_is_what_init_takes_but_for_what_the_state_dec
 
 def test_a_guest_that_is_not_there_is_made_only_where_it_is_said_how():
     host = a_host(list_domains=[])
-    with pytest.raises(NotFound, match="there is no guest web1; to create it, give cpu and mem"):
+    with pytest.raises(NotFound, match="web1 does not exist; give cpu and mem to create it"):
         guests.running(host, "web1", cpu=2, **HOW)
     assert functions(host) == ["list_domains"]
 
@@ -49,7 +49,7 @@ def test_a_guest_that_is_not_there_is_made_only_where_it_is_said_how():
 def test_what_the_operator_should_know_of_a_new_guest_is_in_the_comment():
     made = {"disks": [], "warnings": ["the master has not accepted the key of web1"]}
     found = guests.running(a_host(list_domains=[], init=made), "web1", cpu=2, mem=512, **HOW)
-    assert found["comment"] == f"web1 was made and started; {made['warnings'][0]}"
+    assert found["comment"] == f"web1 was created and started; {made['warnings'][0]}"
     assert found["result"] is True
 
 
@@ -73,7 +73,7 @@ def test_what_takes_effect_at_the_next_start_alone_is_said(state, live, comment)
                 **({} if live else {"pending": ["mem (1 now, then 3)"]})},
     )  # fmt: skip
     found = guests.running(host, "web1", mem=3, **HOW)
-    waits = "" if live else "; waits for the next start: mem (1 now, then 3)"
+    waits = "" if live else "; will change at the next start: mem (1 now, then 3)"
     assert found["comment"] == f"{comment}{waits}; slow" and found["result"] is True
     assert found["changes"]["web1"]["definition"] == {"mem": {"old": 1, "new": 3, "live": live}}
 

@@ -38,7 +38,10 @@ def pool_step(desired=None, **facts):
 
 def test_a_pool_that_is_as_it_should_be():
     outcome = pool_step().outcome()
-    assert (outcome.changes, outcome.comment(False)) == ({}, "Storage pool p is as it should be")
+    assert (outcome.changes, outcome.comment(False)) == (
+        {},
+        "Storage pool p is in the desired state",
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,8 +51,8 @@ def test_a_pool_that_is_as_it_should_be():
         (("web1",), True, True, "Storage pool p updated, restarted"),
         (
             *(("web1", "web2"), False, False),
-            "Storage pool p updated. What was changed takes effect when the pool is started again, "
-            "as web1, web2 has volumes of it open (restart: True does it now)",
+            "Storage pool p updated. The changes take effect when the pool is restarted, "
+            "as web1, web2 has volumes of it open (restart: True restarts it now)",
         ),
     ],
 )
@@ -61,7 +64,7 @@ def test_a_pool_that_guests_use_is_not_stopped(users, restart, restarts, comment
 def test_a_pool_that_is_only_defined_waits_for_its_next_start():
     outcome = pool_step({"running": None}, redefined=[TARGET], live_changes=[TARGET]).outcome()
     assert outcome.changes == {"path": {"old": "/srv/o", "new": "/srv/p"}}
-    assert outcome.notes == ["What was changed takes effect when the pool is started again"]
+    assert outcome.notes == ["The changes take effect when the pool is restarted"]
 
 
 def test_a_pool_that_becomes_transient():
@@ -88,7 +91,7 @@ def test_without_a_definition_only_its_life_is_compared():
     assert step.outcome().changes == {
         "autostart": {"old": True, "new": False}, "active": {"old": False, "new": True},
     }  # fmt: skip
-    with pytest.raises(InvalidInput, match="no storage pool p on hv1: to make it, ptype is needed"):
+    with pytest.raises(InvalidInput, match="pool p does not exist on hv1; give ptype to create it"):
         pools.created(step.desired, "hv1")
 
 
@@ -126,9 +129,9 @@ def test_what_a_network_takes_at_once_restarts_nothing():
     [
         (True, [], False, True, "updated, restarted"),
         (True, ["web1"], True, True, "port isolation do not hold for them until then"),
-        (True, ["web1"], False, False, "again: web1 uses it (restart: True does it now)"),
-        (None, ["web1"], True, False, "again: web1 uses it"),
-        (None, [], True, False, "takes effect when the network is started again"),
+        (True, ["web1"], False, False, "restarted: web1 uses it (restart: True restarts it now)"),
+        (None, ["web1"], True, False, "restarted: web1 uses it"),
+        (None, [], True, False, "take effect when the network is restarted"),
     ],
 )
 def test_guests_keep_their_network(running, users, restart, again, words):
@@ -160,11 +163,11 @@ def volume(given=None, shrink=False, **facts):
 @pytest.mark.parametrize(
     ("given", "facts", "words"),
     [
-        ({"format": "raw"}, {}, "another format qcow2, not raw; this cannot be changed"),
+        ({"format": "raw"}, {}, "another format qcow2, not raw; these cannot be changed"),
         ({"type": "block"}, {}, "type file, not block"),
         ({"backing_store": BACKING}, {}, "backing store none, not /b \\(raw\\)"),
         ({}, {"backing": ("/b", "raw")}, "backing store /b \\(raw\\), not none"),
-        ({"size": "4M"}, {}, r"has 8\S* MiB, more than 4\S* MiB; shrink: True cuts it off"),
+        ({"size": "4M"}, {}, r"has 8\S* MiB, more than 4\S* MiB; shrink: True shrinks it"),
         ({"size": "16M"}, {"users": ("web1",)}, "as it is open in web1; virt.resize_disk"),
     ],
 )
@@ -209,16 +212,16 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
 @pytest.mark.parametrize(
     ("plan", "vlan", "kind", "words"),
     [
-        ({"made": False}, 100, "ovs", "The bridge br0 is there"),
-        ({"made": True, "vlan": 100, "type": "linux"}, 100, "linux", "The bridge br0 is there"),
-        ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "made over no VLAN: remove"),
-        ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "made over VLAN 8: remove"),
-        ({"made": True, "vlan": None, "type": "ovs"}, None, "linux", "made as ovs, not linux"),
+        ({"made": False}, 100, "ovs", "The bridge br0 exists"),
+        ({"made": True, "vlan": 100, "type": "linux"}, 100, "linux", "The bridge br0 exists"),
+        ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "created on no VLAN: remove"),
+        ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "created on VLAN 8: remove"),
+        ({"made": True, "vlan": None, "type": "ovs"}, None, "linux", "created as ovs, not linux"),
         (
             {"made": True, "vlan": None, "type": "linux", "interface": "eth1"},
             None,
             "linux",
-            "br0 was made over eth1, not eth0: remove it first, with virt.bridge_absent",
+            "br0 was created on eth1, not eth0: remove it first, with virt.bridge_absent",
         ),
     ],
 )
@@ -242,7 +245,7 @@ def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
     assert host.calls[1] == ("bridge_create", "br0", None, 60, vlan, "linux", False)
     host.test, host.calls = True, []
     answer = bridges.present(host, "br0", None, 60, vlan, "linux")
-    assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be made")
+    assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be created")
     assert [call[0] for call in host.calls] == ["bridge_plan"]
 
 
@@ -259,10 +262,10 @@ def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
 @pytest.mark.parametrize(
     ("plan", "comment"),
     [
-        ({"there": False, "made": False}, "There is no bridge br0"),
+        ({"there": False, "made": False}, "The bridge br0 does not exist"),
         (
             {"there": True, "made": False},
-            "br0 was not made by virt.bridge, and is left as it is",
+            "br0 was not created by virt.bridge and is not changed",
         ),
     ],
 )
@@ -295,11 +298,11 @@ def test_rules_of_a_firewall_are_changed_once():
     assert answer["changes"] == {"nftables": "as they shall be"}
     assert host.calls == [("firewall_plan",)]
     host.test = False
-    assert firewalls.applied(host, "ports")["comment"] == "nftables lets in 10.0.0.1"
+    assert firewalls.applied(host, "ports")["comment"] == "nftables admits 10.0.0.1"
     assert host.calls[-1] == ("firewall_apply",)
     plan["differs"], plan["hosts"], host.calls = False, [], []
     answer = firewalls.applied(host, "ports")
-    assert (answer["changes"], answer["comment"]) == ({}, "nftables lets in nobody")
+    assert (answer["changes"], answer["comment"]) == ({}, "nftables admits no hosts")
     assert host.calls == [("firewall_plan",)]
 
 

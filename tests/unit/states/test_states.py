@@ -88,13 +88,13 @@ def test_a_name_means_itself_and_a_pattern_all_that_fit():
     there = Host(list_domains=["web1", "web2", "db", "web[1]"])
     assert power.matching(there, "web[1]") == ["web[1]"]
     assert power.matching(there, "web?") == ["web1", "web2"]
-    with pytest.raises(NotFound, match="no guest of this host is mail"):
+    with pytest.raises(NotFound, match="no guest of this host matches mail"):
         power.matching(there, "mail*")
 
 
 @pytest.mark.parametrize(
     ("names", "result", "comment"),
-    [([], True, "No guest runs here"), (["a", "b"], False, "Guests run here: a, b")],
+    [([], True, "No guest is running"), (["a", "b"], False, "Running guests: a, b")],
 )
 def test_a_host_on_which_guests_run_is_not_idle(names, result, comment):
     answer = power.no_guests(Host(running_names=names), "idle")
@@ -107,7 +107,7 @@ def test_a_host_on_which_guests_run_is_not_idle(names, result, comment):
         ({"a": 1}, [], False, "Pool p updated. Read this"),
         ({"a": 1}, [], True, "Pool p would be updated. Read this"),
         ({"a": 1}, ["defined", "started", "defined"], True, "Pool p would be defined, started. R"),
-        ({}, [], True, "Pool p is as it should be. Read this"),
+        ({}, [], True, "Pool p is in the desired state. Read this"),
     ],
 )
 def test_what_was_done_is_one_line(changes, done, test, comment):
@@ -184,7 +184,7 @@ def test_a_guest_whose_creation_was_interrupted_is_made_anew(given):
     [
         ("interrupted", "it is running", "", "was interrupted, but it is running: it stays"),
         ("interrupted", None, "a is kept", "was interrupted, but a is kept: it stays"),
-        ("creating", None, "", "a is being created: apply this again"),
+        ("creating", None, "", "a is being created: apply the state again"),
     ],
 )
 def test_a_guest_whose_creation_has_not_ended_is_left_alone(phase, used, kept, words):
@@ -220,14 +220,14 @@ def test_a_guest_that_is_kept_is_neither_made_nor_started_here():
     """It may run elsewhere: a highstate while its old host boots started it a second time."""
     host = Host(list_domains=[], init={"disks": []})
     host.keeps = KEPT
-    with pytest.raises(OperationFailed, match=r"kept by high availability on hv2 .*second time"):
+    with pytest.raises(OperationFailed, match=r"kept by high availability on hv2 .*created again"):
         guests.running(host, "a", **GUEST)
     for state in ("shutdown", "paused"):
         host = Host(list_domains=["a"], vm_state={"a": state}, update={"definition": False})
         host.keeps = KEPT
         answer = guests.running(host, "a", **GUEST)
         assert answer["result"] is False
-        assert f"{KEPT}, and does not run here: it is not started" in answer["comment"]
+        assert f"{KEPT}, and it is not running here: it is not started" in answer["comment"]
         assert {call[0] for call in host.calls} == {"list_domains", "update", "vm_state"}
     host = Host(list_domains=["a"], vm_state={"a": "running"}, update={"definition": False})
     host.keeps = KEPT
@@ -245,10 +245,10 @@ def test_one_that_is_kept_does_not_start_with_its_host():
     host = Update(list_domains=["a"], vm_state={"a": "running"}, update={"definition": False})
     host.keeps = KEPT
     answer = guests.defined(host, "a", **GUEST, autostart=True)
-    assert answer["comment"] == f"a is as it should be; {KEPT}, which starts it, not its host"
+    assert answer["comment"] == f"a is in the desired state; {KEPT}, which starts it, not its host"
     assert given["cpu"] == 1 and "autostart" not in given
 
 
 def test_a_hypervisor_has_no_say_in_what_is_kept():
-    with pytest.raises(InvalidInput, match="ha is the master's to say"):
+    with pytest.raises(InvalidInput, match="ha can only be set by the master"):
         guests.running(Host(list_domains=[]), "a", **GUEST, ha=True)

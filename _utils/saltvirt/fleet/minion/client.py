@@ -48,7 +48,7 @@ def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, 
     answer = virtkey(functions)({"name": name, "seal": receiver.public}) or {}
     if not answer.get("sealed"):
         raise errors.OperationFailed(
-            f"the master does not give what is secret of {name}: no operation of it is under way "
+            f"the master does not release the secrets of {name}: no operation for it is running "
             "there (on_demand_ext_pillar must have virtkey in its configuration)"
         )
     secret_options: dict[str, Any] = receiver.open(answer["sealed"])
@@ -64,7 +64,7 @@ def submit_key(functions: Functions, name: str, pub_key: str) -> bool:
         try:
             return bool((virtkey(functions)([name, pub_key]) or {}).get(name))
         except Exception as exc:
-            log.warning("the key of %s could not be handed to the master: %s", name, exc)
+            log.warning("the key of %s could not be submitted to the master: %s", name, exc)
         if tries_left:
             time.sleep(_PAUSE_S)
     return False

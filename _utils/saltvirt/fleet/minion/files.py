@@ -40,9 +40,9 @@ class Chunks:
             answer = self._send(load)
         except (salt.exceptions.SaltException, OSError) as exc:
             self._client = None
-            raise errors.ImageError(f"the master does not give {source}: {exc}") from exc
+            raise errors.ImageError(f"the master does not serve {source}: {exc}") from exc
         reply = answer if isinstance(answer, dict) else {}
         data, dest = (reply.get(key, reply.get(key.encode())) for key in ("data", "dest"))
         if not data and not dest:  # also an answer at the end of a file names the file
-            raise errors.ImageError(f"the master does not give {source} now: see its log")
+            raise errors.ImageError(f"the master does not serve {source} now: see its log")
         return data.encode() if isinstance(data, str) else data or b""
