@@ -78,7 +78,7 @@ def firewall_plan(
     return {
         "kind": name,
         "hosts": list(rules.hosts),
-        "rules": firewall.KINDS[name].wanted(rules),
+        "rules": firewall.KINDS[name].expected_rules(rules),
         "differs": firewall.differs(name, rules),
     }
 

@@ -94,7 +94,8 @@ def kind(requested: object = None) -> str:
 def differs(name: str, firewall_rules: Rules) -> bool:
     """Whether the rules differ from those that were applied."""
     state = _read_state()
-    same = state.get("kind") == name and state.get("wanted") == KINDS[name].wanted(firewall_rules)
+    expected = KINDS[name].expected_rules(firewall_rules)
+    same = state.get("kind") == name and state.get("wanted") == expected
     return not same or KINDS[name].listing(program.run) != state["listing"]
 
 
@@ -103,7 +104,7 @@ def apply(name: str, firewall_rules: Rules) -> None:
     before = _read_state().get("kind")
     if before and before != name:
         KINDS[before].remove(program.run)
-    state = {"kind": name, "wanted": KINDS[name].wanted(firewall_rules), "listing": None}
+    state = {"kind": name, "wanted": KINDS[name].expected_rules(firewall_rules), "listing": None}
     _write_state(state)  # whoever dies now has made rules that can be taken away
     KINDS[name].apply(program.run, firewall_rules)
     _install_unit(name, firewall_rules)
