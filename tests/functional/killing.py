@@ -93,7 +93,7 @@ def each_line(scenario, few):
         return not code
 
     def counted():
-        code, count = apart(scenario.perform, Trace(scenario.FILES))
+        code, count = apart(scenario.act, Trace(scenario.FILES))
         assert code == 0, count
         return count
 
@@ -102,7 +102,7 @@ def each_line(scenario, few):
     done(scenario.after, "without a kill")
     for line in () if wrong else lines:
         assert done(scenario.prepare, "prepare"), wrong
-        code, place = apart(scenario.perform, Trace(scenario.FILES, line))
+        code, place = apart(scenario.act, Trace(scenario.FILES, line))
         if code != -signal.SIGKILL:
             wrong.append(f"line {line}: ended with {code}: {place}")
             continue

@@ -107,7 +107,7 @@ class Over(Host):
         with self.conn() as conn:
             return in_place_restore.confirm(conn, self.config, "web1").delete
 
-    def perform(self):
+    def act(self):
         return self.restore()
 
     def disks(self):

@@ -295,7 +295,7 @@ def test_as_whom_qemu_runs(conn):
 class Dead:
     """A server that has died."""
 
-    lives = False
+    is_running = False
 
     def __init__(self):
         self.ended = threading.Event()
