@@ -611,7 +611,7 @@ def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, c
 def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeypatch):
     module = adapter({})
     monkeypatch.setattr(module.bridges, "SAVED_FOLDER", tmp_path)
-    monkeypatch.setattr(module.bridges, "there", lambda _name: True)
+    monkeypatch.setattr(module.bridges, "exists", lambda _name: True)
     file = tmp_path / "10-br0.network"
     file.write_text("by hand")
     kept(tmp_path, bridge="br0", interface="nosuch0", files={str(file): "0" * 64})
@@ -624,11 +624,12 @@ def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, mon
     """A change that fails cuts it off until it is reset."""
     module, guests, done = adapter({}), ["web1", "web2"], []
     monkeypatch.setattr(module.bridges, "SAVED_FOLDER", tmp_path)
-    monkeypatch.setattr(module.bridges, "there", lambda _name: False)
-    for name in ("over", "over_ovs", "back"):
+    monkeypatch.setattr(module.bridges, "exists", lambda _name: False)
+    for name in ("create_bridge", "create_ovs_bridge", "remove_bridge"):
         monkeypatch.setattr(module.bridges, name, lambda *given: done.append(given) or "done")
-    monkeypatch.setattr(module.install, "works_as", lambda: "hv1")
-    monkeypatch.setattr(module.kept, "assigned", lambda host: guests if host == "hv1" else [])
+    monkeypatch.setattr(module.install, "member_name", lambda: "hv1")
+    on_host = {"hv1": guests}
+    monkeypatch.setattr(module.managed_guests, "assigned", lambda host: on_host.get(host, []))
     kept(tmp_path, bridge="br1", interface="eth1", files={})
     for call in (module.bridge_create, lambda **more: module.bridge_remove("br1", **more)):
         with pytest.raises(VirtError, match=r"guests here \(web1, web2\).* virt.evacuate hv1\)"):
