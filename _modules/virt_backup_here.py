@@ -3,6 +3,7 @@ Back up and restore guests on a single host without a master. ``salt-run virt.ba
 between two machines.
 """
 
+import collections
 import contextlib
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,16 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, names, settings
+    from saltvirt import errors, names, settings, units
+    from saltvirt.answers import calls
     from saltvirt.backup.model import backup_ids, listed
+    from saltvirt.backup.model import calls as backup_calls
     from saltvirt.backup.model import policy as backup_policy
     from saltvirt.backup.target import receive
     from saltvirt.backup.target import target as backup_target
     from saltvirt.host import connection
     from saltvirt.host.domain import lookup
+    from saltvirt.placement import account
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -68,43 +72,66 @@ def backup(
     connection.require_binding()
     whole, test = values.flag(whole, "whole"), values.flag(test, "test")
     compress = backup_policy.compression(compress, key is not None)
-    guest_disks = __salt__["virt.backup_look"](name, **kwargs)
-    if not guest_disks["disks"]:
+    host = _host(kwargs)
+    guest = names.existing_guest(name)
+    inspection = _ask(host, backup_calls.INSPECT_GUEST, backup_calls.InspectRequest(guest))
+    if not inspection.disks:
         raise errors.InvalidInput(f"{name} has no disk to back up")
-    host, target_options = __opts__["id"], {"mounted": mounted, "key": key}
-    plan = __salt__["virt.backup_plan"](
-        folder, host, guest_disks, whole=whole, reader=not test, **target_options
-    )  # fmt: skip
+    folder, mounted = values.text(folder, "folder"), bool(mounted)
+    key = None if key is None else values.text(key, "key")
+    plan = _ask(host, backup_calls.PLAN_BACKUP, backup_calls.PlanRequest(
+        folder, __opts__["id"], inspection, whole=whole, mounted=mounted, key=key, reader=not test
+    ))  # fmt: skip
     summary = {
-        "ident": plan["ident"], "skipped": guest_disks["skipped"],
-        "disks": {disk["target"]: disk["parent"] or disk["reason"] for disk in plan["disks"]},
+        "ident": plan.ident, "skipped": inspection.skipped,
+        "disks": {disk.target: disk.parent or disk.reason for disk in plan.disks},
     }  # fmt: skip
     if test:
         return summary
-    backup_key = name, plan["ident"]
+    backup_key = guest, plan.ident
     try:
-        serving = __salt__["virt.backup_begin"](
-            *backup_key, plan["disks"], plan["reader"], **kwargs
-        )
-        result = __salt__["virt.backup_pull"](
-            folder, *backup_key, host, serving, bandwidth=bandwidth, reader=plan["reader"],
-            compress=compress, **target_options
-        )  # fmt: skip
+        serving = _ask(host, backup_calls.BEGIN_EXPORT, backup_calls.BeginRequest(
+            *backup_key, plan.disks, plan.reader
+        ))  # fmt: skip
+        result = _ask(host, backup_calls.PULL_BACKUP, backup_calls.PullRequest(
+            folder, *backup_key, __opts__["id"], serving, mounted=mounted,
+            bandwidth=None if bandwidth is None else units.parse_count(bandwidth, "bandwidth"),
+            key=key, reader=plan.reader, compress=compress,
+        ))  # fmt: skip
     except BaseException as exc:
         end_reason = _end_backup(*backup_key, **kwargs)[0]
         if end_reason and isinstance(exc, errors.VirtError) and end_reason not in exc.text:
             raise errors.OperationFailed(f"{exc.text}; {end_reason}") from exc
         raise
     # checkpoints of other folders and targets are kept
-    obsolete = {*plan["needed"], *plan.get("superseded", ())}
-    needed = {*guest_disks["checkpoints"]} - obsolete | {*result["checkpoints"]}
+    obsolete = {*plan.needed, *plan.superseded}
+    needed = {*inspection.checkpoints} - obsolete | {*result.checkpoints}
     _, leftovers = _end_backup(*backup_key, good=True, needed=sorted(needed), **kwargs)
-    disks = {disk["target"]: disk["parent"] or disk["reason"] for disk in serving["disks"]}
     return {
-        **summary, "disks": disks, "skipped": serving.get("skipped", summary["skipped"]),
-        "consistency": serving["consistency"], "left": leftovers,
-        "moved_bytes": result["moved_bytes"], "stored_bytes": result["stored_bytes"],
+        **summary, "disks": {disk.target: disk.parent or disk.reason for disk in serving.disks},
+        "skipped": serving.skipped, "consistency": serving.consistency, "left": leftovers,
+        "moved_bytes": result.moved_bytes, "stored_bytes": result.stored_bytes,
     }  # fmt: skip
+
+
+def _host(kwargs):
+    """This host, as its handlers of calls see it, with the connection that the arguments name."""
+    local = settings.connection(__salt__["config.get"], dict(kwargs))
+    overrides = {
+        "virt:connection:uri": local.uri, "virt:connection:auth:username": local.username,
+        "virt:connection:auth:password": local.password,
+    }  # fmt: skip
+
+    def config(key, default="", **options):
+        value = overrides.get(key)
+        return __salt__["config.get"](key, default, **options) if value is None else value
+
+    return calls.MinionContext(__opts__, collections.ChainMap({"config.get": config}, __salt__))
+
+
+def _ask(host, call, request):
+    """The answer of this host to a call of the master."""
+    return call.read(calls.answer(host, call.function, request.to_answer()), __opts__["id"])
 
 
 def _end_backup(*args, **options):
@@ -140,7 +167,10 @@ def backup_bring(
     :param test: show which backup would be restored; change nothing
     :param damaged: True: restore also from a backup that is not good, as far as it can be read.
         Unreadable blocks are zeros, and a disk whose file is missing is left out
-    :param kwargs: as for ``virt.backup_restore``
+    :param kwargs: ``overcommit``: True: do it even if the host does not have enough free capacity;
+        ``seed``: with ``new``: give the system in the guest an identity of its own, by default if
+        ``virt.init`` seeded the original; ``connection``, ``username`` and ``password`` override
+        ``virt:connection``
 
     :return: as ``virt.init``, with ``ident`` of the backup and ``skipped`` (disks that it does not
         contain, with the reasons); for a disk as a file ``path`` and ``size_bytes`` instead; with
@@ -176,23 +206,42 @@ def backup_bring(
         listed.refuse_unknown_disk(record, disk)
     if values.flag(test, "test"):
         return {"ident": record.ident}
-    reader = __salt__["virt.backup_reader"](once=True)["authority"]
+    inputs, local = _restore_inputs(kwargs)
+    host = _host(local)
+    reader = _ask(host, backup_calls.ISSUE_READER, backup_calls.ReaderRequest(once=True)).authority
     try:
-        shown = __salt__["virt.backup_show"](
-            folder, record.uuid, record.ident, reader, mounted=mounted, disk=disk, damaged=damaged
-        )  # fmt: skip
+        shown = _ask(host, backup_calls.SHOW_BACKUP, backup_calls.ShowBackupRequest(
+            values.text(folder, "folder"), record.uuid, record.ident, reader, mounted=mounted,
+            disk=disk, damaged=damaged,
+        ))  # fmt: skip
         if disk is not None and not over:
-            result = __salt__["virt.backup_disk"](guest_name, shown, disk, reader=reader, **kwargs)
+            inputs.pop("seed")
+            result = _ask(host, backup_calls.RESTORE_DISK, backup_calls.RestoreDiskRequest(
+                guest_name, shown, disk, reader=reader, **inputs
+            ))  # fmt: skip
         else:
-            result = __salt__["virt.backup_restore"](
+            result = _ask(host, backup_calls.RESTORE_GUEST, backup_calls.RestoreGuestRequest(
                 guest_name, shown, itself=new is None, over=over, stop=stop, disk=disk,
-                reader=reader,
-                **kwargs,
-            )  # fmt: skip
+                reader=reader, **inputs,
+            ))  # fmt: skip
     finally:
         with contextlib.suppress(errors.VirtError):
-            __salt__["virt.backup_hide"](reader)
-    return {**result, "ident": record.ident, "skipped": record.skipped}
+            _ask(host, backup_calls.HIDE_BACKUP, backup_calls.HideBackupRequest(reader))
+    return {**result.to_answer(), "ident": record.ident, "skipped": record.skipped}
+
+
+def _restore_inputs(kwargs):
+    """The arguments of a restore among the others, and the rest."""
+    local = dict(kwargs)
+    seed, overcommit = local.pop("seed", None), local.pop("overcommit", None)
+    placement = local.pop("placement", None)
+    inputs = {
+        "seed": None if seed is None else values.boolean(seed, "seed"),
+        "overcommit": None if overcommit is None else values.boolean(overcommit, "overcommit"),
+        "placement": None if placement is None
+        else account.PlacementTerms.from_answer(placement, "placement"),
+    }  # fmt: skip
+    return inputs, local
 
 
 def _backup_guests(kwargs):

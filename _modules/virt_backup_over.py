@@ -35,33 +35,6 @@ def _admission():
     return admission.AdmissionConfig.configured(__salt__["config.get"])
 
 
-def backup_over(name, stop=False, **kwargs):
-    """
-    Check whether a backup can replace a guest on this host.
-
-    :param name: name of the guest
-    :param stop: True: the guest may be powered off
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``uuid``, ``active`` (the guest is running), ``why`` (reasons against
-        it), ``waits`` (the backup that has replaced it and was not confirmed yet, or null)
-
-    :raises NotFound: the guest does not exist
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.backup_over web1
-    """
-    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
-
-    with _connect(kwargs) as conn:
-        return in_place_restore.inspect(
-            conn, names.existing_guest(name), values.flag(stop, "stop")
-        ).to_answer()
-
-
 def backup_confirm(vm_, test=False, unused=(), **kwargs):
     """
     Keep a guest that was restored from a backup: the disks of the replaced guest are deleted if

@@ -45,10 +45,10 @@ for name in $(virsh list --name 2>/dev/null); do virsh domjobinfo $name | grep B
 ls -d /srv/salt-images/_backup/* /var/lib/salt-virt/backups/* 2>/dev/null
 ls /run/salt-virt/backups 2>/dev/null | grep sock
 ss -Htln 'sport >= 10809 and sport < 10825'
-pgrep -af 'backupserve[.]keepe[r]|storage-daemo[n]|backuphost[.]pul[l]|backup.*qemu-nb[d]'
+pgrep -af 'export[.]export_serve[r]|storage-daemo[n]|target[.]pul[l]|backup.*qemu-nb[d]'
 """
 PATTERNS = {
-    "puller": "backuphost[.]pull", "keeper": "/run/salt-virt/backups/backupserve[.]keeper",
+    "puller": "target[.]pull", "keeper": "/run/salt-virt/backups/backup[.]export[.]export_server",
     "qemu": "guest={name},", "libvirtd": "sbin/libvirtd", "daemon": "qemu-storage-daemon|qemu-nbd",
 }  # fmt: skip
 READING = "ls /srv/backup-*/*/.new-*/*.pieces"
@@ -180,7 +180,7 @@ class World:
         """No guest, no file of one, no backup, past our code."""
         for one in self.machines.values():
             self.lab.exec(one.name, (
-                "pkill -9 -f '/run/salt-virt/backups/backupserve[.]keeper'; "
+                "pkill -9 -f '/run/salt-virt/backups/backup[.]export[.]export_server'; "
                 "pkill -9 -f qemu-storage-daemo[n]; "
                 f"for one in $(virsh list --all --name | grep ^{PREFIX}); do virsh -q destroy $one;"
                 " virsh -q managedsave-remove $one; "

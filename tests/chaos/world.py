@@ -208,8 +208,9 @@ WIPE = f"""echo +0 > {CLOCK}; pkill -9 -f -- '[b]in/salt-minion'; systemctl rest
 virsh list --all --name | while read -r name; do [ -n "$name" ] || continue
     virsh destroy "$name"
     virsh undefine --nvram --managed-save --snapshots-metadata --checkpoints-metadata "$name"; done
-pkill -9 -f '/run/salt-virt/backups/backupserve[.]keeper'; pkill -9 -f qemu-storage-daemo[n]
-pkill -9 -x qemu-img; iptables -F INPUT; iptables -F OUTPUT; rm -f /srv/local/full
+pkill -9 -f '/run/salt-virt/backups/backup[.]export[.]export_server'
+pkill -9 -f qemu-storage-daemo[n]; pkill -9 -x qemu-img
+iptables -F INPUT; iptables -F OUTPUT; rm -f /srv/local/full
 for pool in $(virsh -q pool-list --all --name); do
     case $pool in pond|data) ;; *) virsh pool-destroy $pool; virsh pool-undefine $pool ;; esac; done
 find /srv/local /srv/gluster -mindepth 1 ! -path /srv/local/pond -delete

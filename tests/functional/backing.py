@@ -33,7 +33,7 @@ TRACES = """
 ls -d {images}/_backup/* /var/lib/salt-virt/backups/* 2>/dev/null
 ls /run/salt-virt/backups 2>/dev/null | grep -E 'sock|nbd|show-|pull-'
 ss -Htln 'sport >= 10809 and sport < 10825'
-pgrep -af 'backupserve[.]keepe[r]|storage-daemo[n]|backuphost[.]pul[l]|qemu-nb[d]'
+pgrep -af 'export[.]export_serve[r]|storage-daemo[n]|target[.]pul[l]|qemu-nb[d]'
 virsh -q -c {uri} domjobinfo web1 2>/dev/null | grep -E 'Backup|Unbounded'
 find {target} -name '.new-*'
 """
@@ -93,7 +93,7 @@ class Machines:
         """The guest, off, with an empty disk; no backup, and nothing of any."""
         self.signal("CONT", "guest=web1,")
         self.until(lambda: self.sh(f"virsh -q -c {self.daemon.uri} list && echo yes", check=False))
-        self.signal("KILL", "backupserve[.]keeper|qemu-storage-daemo[n]|backuphost[.]pul[l]")
+        self.signal("KILL", "export[.]export_server|qemu-storage-daemo[n]|target[.]pul[l]")
         self.virsh("destroy web1", check=False)
         self.virsh("undefine web1 --checkpoints-metadata", check=False)
         self.sh(

@@ -17,15 +17,6 @@ import sys
 import time
 import traceback
 
-from saltvirt.backup.model.answers import (
-    GuestInspection,
-    InspectedDisk,
-    PlannedDisk,
-    ServedDisk,
-    Serving,
-    ShownBackup,
-    ShownDisk,
-)
 from saltvirt.host.domain import replaced_guest
 from tests.functional import backed_up, hostile
 from tests.functional.boxed import BOX
@@ -111,37 +102,16 @@ for _name in ("virt.tls_update", "state virt.keys", "state libvirt.keys"):
     FOR[_name] = {"basepath": "/mnt/pki", "reload": False}
 FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
 # backups: nobody shows anything on the port, and no system is in the disk
-_LOOKED = InspectedDisk("vda", 4 * MIB, "file /i/a", "qcow2", {"c": "good"})
-_LOOK = GuestInspection(
-    backed_up.UUID, True, (_LOOKED,), ("c",), {"sda": "a CD drive"}, "web1"
-).to_answer()
-_SERVING = Serving(
-    backed_up.UUID, "127.0.0.1", 1, "crash", DOMAIN,
-    (ServedDisk("vda", 4 * MIB, "file /i/a", "vda", ("c",), None, "the first", "c"),), "PEM",
-).to_answer()  # fmt: skip
-_SHOWN = ShownBackup(
-    IDENT, "web9", "127.0.0.1", 1, OTHER.format(IMAGES).replace("web2", "web9"),
-    (ShownDisk("vda", 4 * MIB),), "PEM",
-).to_answer()  # fmt: skip
 _VAULT = {"folder": VAULT}
 FOR |= {
-    "virt.backup_begin": {"name": "test", "ident": IDENT,
-                          "disks": [PlannedDisk("vda", reason="the first").to_answer()]},
     "virt.backup_end": {"name": "test", "ident": IDENT},
-    "virt.backup_plan": {**_VAULT, "host": "hv1", "look": _LOOK, "key": None, "reader": True},
-    "virt.backup_pull": {**_VAULT, "name": "web1", "ident": "000004" + IDENT[6:], "host": "hv1",
-                         "serving": _SERVING},
     "virt.backup_list": _VAULT,
-    "virt.backup_show": {**_VAULT, "uuid": backed_up.UUID, "backup": IDENT, "reader": "PEM"},
-    "virt.backup_hide": {"reader": "PEM"}, "virt.backup": {**_VAULT, "name": "test"},
+    "virt.backup": {**_VAULT, "name": "test"},
     "virt.backup_bring": {**_VAULT, "name": "web1", "backup": "9"},
-    "virt.backup_restore": {"name": "web9", "shown": _SHOWN},
-    "virt.backup_disk": {"name": "web2", "shown": _SHOWN, "disk": "vda"},
     "virt.backup_ls": {**_VAULT, "name": "web1", "backup": "9"},
     "virt.backup_get": {**_VAULT, "name": "web1", "path": "/etc/fstab", "backup": "9"},
     "virt.backup_prune": {**_VAULT, "retention": {"last": 1}}, "virt.backup_verify": _VAULT,
-    "virt.backup_wish": {"name": "test", "wish": "yes"},
-    "virt.backup_over": {"name": "web3"}, "virt.backup_confirm": {"vm_": "web3"},
+    "virt.backup_confirm": {"vm_": "web3"},
     "virt.backup_undo": {"name": "web3"},
 }  # fmt: skip
 # the bootstrap script is run in the folder that is seeded, which has no system to run it with

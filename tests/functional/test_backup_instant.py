@@ -29,6 +29,7 @@ from saltvirt.backup.export import (
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
 from saltvirt.backup.target import daemon, keyfile, layers, relay
+from saltvirt.backup.target import handlers as target_handlers
 from saltvirt.host.domain import guest_lock, live_restores, replaced_guest
 from saltvirt.host.migration import api as migration
 from saltvirt.host.migration import job as job_module
@@ -293,8 +294,8 @@ def test_from_a_backup_that_is_encrypted(host, target, tmp_path, monkeypatch):
 def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypatch):
     """By the modules: no file of it stays, and none is used twice."""
     readers = str(tmp_path / "readers")
-    monkeypatch.setitem(host.modules["virt.backup_restore"].__globals__, "_ONE_TIME_KEYS", readers)
-    monkeypatch.setattr(handlers, "_ONE_TIME_KEYS", readers)
+    for module in (handlers, target_handlers):
+        monkeypatch.setattr(module, "ONE_TIME_KEYS", readers)
     monkeypatch.setattr(
         own_pair, "permanent", lambda *_: pytest.fail("the key that the machine keeps is used")
     )
@@ -302,7 +303,10 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     target.reader = first = own_pair.ephemeral(readers, "reader")
     shown = target.show(definition(host, ["vda"]), ["vda"])
     asked = {"instant": True, "bandwidth": 1, "itself": True, "reader": first.authority}
-    assert host.call("backup_restore", "web1", shown.to_answer(), **asked)["state"] == "running"
+    restored = asking.answer(
+        host.modules, "virt.backup_restore", "web1", shown.to_answer(), **asked
+    )
+    assert restored["state"] == "running"
     until(lambda: host.look().percent)
     assert not [one for one in os.listdir(readers) if not one.startswith(".")]
     target.die()

@@ -26,8 +26,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a libvirtd of our own needs root"),
 ]
 PARTS = {
-    "keeper": "backupserve[.]keeper", "qemu": "guest=web1,", "libvirtd": "libvirtd -p",
-    "reader": "backuphost[.]pull", "writer": "qemu-nbd", "daemon": "qemu-storage-daemon",
+    "keeper": "export[.]export_server", "qemu": "guest=web1,", "libvirtd": "libvirtd -p",
+    "reader": "target[.]pull", "writer": "qemu-nbd", "daemon": "qemu-storage-daemon",
     "minion": "functional.backing hv1", "target": "functional.backing b1",
 }  # fmt: skip
 OFF, RUNS = "shut off", "running"

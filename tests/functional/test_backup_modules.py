@@ -2,6 +2,7 @@
 is nothing: as Salt's loader has them, on libvirt's test driver."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -13,10 +14,22 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers import calls
 from saltvirt.answers.created import CreatedGuest
-from saltvirt.backup.export import request, restore
-from saltvirt.backup.model.answers import ShownBackup
+from saltvirt.backup.export import handlers, request, restore
+from saltvirt.backup.model.answers import (
+    BackupPlan,
+    BackupReader,
+    BackupResult,
+    GuestInspection,
+    InspectedDisk,
+    PlannedDisk,
+    ServedDisk,
+    Serving,
+    ShownBackup,
+)
 from saltvirt.backup.model.pins import BackupPin
+from saltvirt.backup.target import handlers as target_handlers
 from saltvirt.backup.target import show
 from saltvirt.fleet.minion import client
 from saltvirt.ha.fencing import agents
@@ -57,7 +70,7 @@ def virt(conn, loaded, tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_a_guest_that_is_not_there_is_named(virt, verb, more):
     with pytest.raises(errors.VirtError, match=r"nobody|/nonexistent"):
-        virt[f"virt.{verb}"]("nobody", **more)
+        asking.answer(virt, f"virt.{verb}", "nobody", **more)
 
 
 @pytest.mark.parametrize("verb", [
@@ -70,11 +83,11 @@ def test_what_is_no_name_is_refused(virt, verb, name):
 
 
 def test_a_guest_that_no_backup_has_replaced(virt):
-    told = virt["virt.backup_over"]("test")
+    told = asking.answer(virt, "virt.backup_over", "test")
     assert (told["active"], told["waits"]) == (True, None)
     [why] = told["why"]
     assert why == "test is running: stop it first, or use stop=True to power it off"
-    assert virt["virt.backup_over"]("test", stop=True)["why"] == []
+    assert asking.answer(virt, "virt.backup_over", "test", stop=True)["why"] == []
     for verb in ("backup_confirm", "backup_undo"):
         with pytest.raises(errors.NotFound, match=r"test on .* has no in-place restore"):
             virt[f"virt.{verb}"]("test")
@@ -103,47 +116,58 @@ def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):
 
 
 class Parts:
-    """The functions that ``virt.backup`` and ``virt.backup_bring`` work with, and what they are
-    told. answers: verb to what it answers, or fails with."""
+    """The calls and the function that ``virt.backup`` and ``virt.backup_bring`` work with, and what
+    they are told. answers: verb to what it answers, or fails with."""
 
     def __init__(self, answers):
         self.answers, self.called = answers, []
 
-    def of(self, name):
-        verb = name.removeprefix("virt.")
-
-        def call(*arguments, **named):
-            self.called.append((verb, arguments, named))
-            if isinstance(self.answers[verb], BaseException):
-                raise self.answers[verb]
-            return self.answers[verb]
-
-        return call
+    def answer(self, verb, *arguments, **named):
+        self.called.append((verb, arguments, named))
+        if isinstance(self.answers[verb], BaseException):
+            raise self.answers[verb]
+        return self.answers[verb]
 
 
 @pytest.fixture
 def parts(virt, monkeypatch):
-    disk = {"target": "vda", "parent": None, "reason": "the first"}
-    found = Parts({
-        "backup_look": {"disks": ["vda"], "skipped": {}, "checkpoints": ["a", "b"]},
-        "backup_plan": {"ident": IDENT, "disks": [disk], "reader": "PEM", "needed": ["b"]},
-        "backup_begin": {"disks": [disk], "consistency": "crash"},
-        "backup_pull": {"checkpoints": ["c"], "moved_bytes": 7, "stored_bytes": 8},
-        "backup_end": {"why": None, "left": []}, "backup_reader": {"authority": "PEM"},
-        "backup_show": {"ident": IDENT}, "backup_restore": {"name": "web1"},
-        "backup_hide": True,
-    })  # fmt: skip
+    disk = ServedDisk("vda", 7, "file /a", "vda", reason="the first")
+    created = CreatedGuest(name="web1", disks=())
+    answers = {
+        "backup_look": GuestInspection(
+            UUID, False, (InspectedDisk("vda", 7, "file /a", "raw"),), ("a", "b")
+        ),
+        "backup_plan": BackupPlan(
+            IDENT, (PlannedDisk("vda", reason="the first"),), ("b",), reader="PEM"
+        ),
+        "backup_begin": Serving(UUID, "hv1", 1, "crash", "<domain/>", (disk,), "PEM"),
+        "backup_pull": BackupResult(IDENT, 8, 7, ("c",)), "backup_reader": BackupReader("PEM"),
+        "backup_show": ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), "PEM"),
+        "backup_restore": created,
+    }  # fmt: skip
+    found = Parts({verb: answer.to_answer() for verb, answer in answers.items()})
+    found.answers |= {"backup_hide": True, "backup_end": {"why": None, "left": []}}
+    monkeypatch.setattr(
+        calls, "answer",
+        lambda _host, function, told: found.answer(function.removeprefix("virt."), told),
+    )  # fmt: skip
+    functions = virt["virt.backup"].__globals__["__salt__"]
     for verb in ("virt.backup", "virt.backup_bring"):
-        monkeypatch.setitem(virt[verb].__globals__, "__salt__", Functions(found))
+        monkeypatch.setitem(virt[verb].__globals__, "__salt__", Functions(functions, found))
     return found
 
 
-class Functions:
-    def __init__(self, parts):
-        self.parts = parts
+class Functions(dict):
+    """Those of the minion, with the end of a backup by the parts."""
+
+    def __init__(self, functions, parts):
+        super().__init__()
+        self.functions, self.parts = functions, parts
 
     def __getitem__(self, name):
-        return self.parts.of(name)
+        if name == "virt.backup_end":
+            return functools.partial(self.parts.answer, "backup_end")
+        return self.functions[name]
 
 
 @pytest.mark.parametrize(("end", "why"), [
@@ -192,7 +216,7 @@ def kept(tmp_path):
 def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(virt, parts, kept):
     parts.answers["backup_hide"] = errors.OperationFailed("it cannot be hidden")
     made = virt["virt.backup_bring"]("web1", kept, new="web2")
-    assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ("PEM",), {})
+    assert made["name"] == "web1" and parts.called[-1] == ("backup_hide", ({"reader": "PEM"},), {})
 
 
 @pytest.mark.parametrize(("given", "why"), [
@@ -215,7 +239,7 @@ def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept
                       "backup_hide": errors.OperationFailed("it cannot be hidden")}  # fmt: skip
     with pytest.raises(errors.OperationFailed, match="there is no room"):
         virt["virt.backup_bring"]("web1", kept)
-    assert parts.called[-1] == ("backup_hide", ("PEM",), {})
+    assert parts.called[-1] == ("backup_hide", ({"reader": "PEM"},), {})
 
 
 def test_the_end_of_a_backup_that_was_not_begun(virt):
@@ -225,18 +249,18 @@ def test_the_end_of_a_backup_that_was_not_begun(virt):
 
 @pytest.mark.parametrize("ident", [[IDENT], {"ident": IDENT}, ""])
 def test_what_a_backup_is_called_is_a_text(virt, ident):
-    for call in (lambda: virt["virt.backup_end"]("test", ident),
-                 lambda: virt["virt.backup_begin"]("test", ident, [], "PEM")):  # fmt: skip
-        with pytest.raises(errors.InvalidInput, match="ident "):
-            call()
+    with pytest.raises(errors.InvalidInput, match="ident "):
+        virt["virt.backup_end"]("test", ident)
+    with pytest.raises(errors.InvalidInput, match="ident "):
+        asking.answer(virt, "virt.backup_begin", "test", ident, [], "PEM")
 
 
 @pytest.mark.parametrize(("disks", "why"), [
-    ("vda", "disks must be a list"), ([7], "disks"), ([{"source": "vda"}], "target is missing"),
+    ("vda", "disks is not a list"), ([7], "disks"), ([{"source": "vda"}], "target is missing"),
 ])  # fmt: skip
 def test_disks_that_are_none_are_not_shown(virt, disks, why):
     with pytest.raises(errors.InvalidInput, match=why):
-        virt["virt.backup_begin"]("test", IDENT, disks, "PEM")
+        asking.answer(virt, "virt.backup_begin", "test", IDENT, disks, "PEM")
     assert os.listdir(request.RUN) == []
 
 
@@ -252,9 +276,9 @@ def test_what_a_backup_that_died_has_left_is_among_the_leftovers(virt, conn, tmp
 
 
 def test_what_was_shown_to_nobody_is_not_hidden(virt):
-    assert virt["virt.backup_hide"]("a certificate") is False
+    assert asking.answer(virt, "virt.backup_hide", "a certificate") is False
     with pytest.raises(errors.InvalidInput, match="reader"):
-        virt["virt.backup_hide"](["a certificate"])
+        asking.answer(virt, "virt.backup_hide", ["a certificate"])
 
 
 def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
@@ -271,18 +295,20 @@ def test_a_target_on_whose_backups_nobody_stands(virt, tmp_path):
 
 def test_a_disk_that_is_no_text_uses_up_no_key(virt, tmp_path, monkeypatch):
     readers = str(tmp_path / "readers")
-    monkeypatch.setitem(virt["virt.backup_disk"].__globals__, "_ONE_TIME_KEYS", readers)
-    reader = virt["virt.backup_reader"](once=True)["authority"]
+    monkeypatch.setattr(target_handlers, "ONE_TIME_KEYS", readers)
+    reader = asking.answer(virt, "virt.backup_reader", once=True)["authority"]
     shown = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), reader).to_answer()
     for verb in ("backup_disk", "backup_restore"):
         with pytest.raises(errors.InvalidInput, match="disk"):
-            virt[f"virt.{verb}"]("web1", shown, disk=["vda"], reader=reader)
+            asking.answer(
+                virt, f"virt.{verb}", name="web1", shown=shown, disk=["vda"], reader=reader
+            )
     assert own_pair.take(readers, reader, "reader").authority == reader
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_a_restore_says_that_the_master_did_not_accept_the_key(virt, monkeypatch, accepted):
-    known, handed = virt["virt.backup_restore"].__globals__, []
+    handed = []
 
     def hand_in(_functions, name, key):
         handed.append((name, key))
@@ -291,9 +317,9 @@ def test_a_restore_says_that_the_master_did_not_accept_the_key(virt, monkeypatch
     made = CreatedGuest(name="web1", pub_key="KEY", disks=(), warnings=("one",))
     monkeypatch.setattr(client, "submit_key", hand_in)
     monkeypatch.setattr(restore.RestoreBuilder, "run", lambda _self: made)
-    monkeypatch.setitem(known, "_backup_reader", lambda *_: contextlib.nullcontext(("", "")))
+    monkeypatch.setattr(handlers, "reader_pair", lambda *_: contextlib.nullcontext(("", "")))
     told = ShownBackup(IDENT, "web1", "hv1", 1, "<domain/>", (), "PEM").to_answer()
-    found = virt["virt.backup_restore"]("web1", told)
+    found = asking.answer(virt, "virt.backup_restore", "web1", told)
     assert handed == [("web1", "KEY")]
     first, *more = found["warnings"]
     assert first == "one" and len(more) == (not accepted)
@@ -312,13 +338,15 @@ def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_p
     folder.mkdir(mode=0o700)
     reader = own_pair.generate("hv1", certs.SERVER).authority
     given = {"stand": {"guest": "web2", "host": "hv1"}, "reader": reader}
-    virt["virt.backup_show"](str(folder), "u", "latest", **given)
+    asking.answer(virt, "virt.backup_show", str(folder), "u", "latest", **given)
     [stand] = [one.stand for one in asked]
     assert (stand.guest, stand.host) == ("web2", "hv1")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stand.since)
     for wrong in ({"guest": "", "host": "hv1"}, {"guest": "web2"}, ["web2"]):
         with pytest.raises(errors.InvalidInput):
-            virt["virt.backup_show"](str(folder), "u", "latest", stand=wrong, reader=reader)
+            asking.answer(
+                virt, "virt.backup_show", str(folder), "u", "latest", stand=wrong, reader=reader
+            )
     assert len(asked) == 1
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("libvirt")
 from saltvirt import errors
 from saltvirt.backup.manager import backup as backing_up
 from saltvirt.backup.model.answers import ServedDisk, Serving, ServingEnd
+from saltvirt.backup.target import handlers
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.pki.host import own_pair
 from tests.functional import hostile_nbd
@@ -78,8 +79,7 @@ def cloud(tmp_path, monkeypatch):
     guest = Pulled(tmp_path, tmp_path / "target")
     guest.write(MIB, 300_000, byte=1)
     modules = load("test:///default")
-    module = modules["virt.backup_pull"].__globals__
-    monkeypatch.setitem(module, "_ONE_TIME_KEYS", str(tmp_path / "readers"))
+    monkeypatch.setattr(handlers, "ONE_TIME_KEYS", str(tmp_path / "readers"))
     monkeypatch.setattr(backing_up.lifecycle, "host_for_write", lambda *_: "hv1")
     monkeypatch.setattr(backing_up.lock, "guest", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(

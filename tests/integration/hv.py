@@ -9,22 +9,31 @@ import pytest
 # Salt's own loader with the machine's own configuration and what was synced to it. A process
 # that stays answers in milliseconds; a minion's job, or salt-call, takes seconds each.
 SALT = """
-import json, sys, traceback
+import dataclasses, json, sys, traceback
 import salt.config, salt.loader
 from salt.exceptions import CommandExecutionError
 opts = salt.config.minion_config("/etc/salt/minion")
 opts["grains"] = salt.loader.grains(opts)
 functions = salt.loader.minion_mods(opts, utils=salt.loader.utils(opts), context={})
+functions["virt.answer"]
+from saltvirt.answers import calls
+def answer(function, args, kwargs):
+    request = calls.request_type(function)
+    if request is None:
+        return functions[function](*args, **kwargs)
+    names = [field.name for field in dataclasses.fields(request)]
+    given = {**dict(zip(names, args)), **kwargs}
+    return calls.answer(calls.MinionContext(opts, functions), function, given)
 out, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     function, args, kwargs = json.loads(line)
     try:
-        answer = {"answer": functions[function](*args, **kwargs)}
+        told = {"answer": answer(function, args, kwargs)}
     except CommandExecutionError as exc:
-        answer = {"error": str(exc)}
+        told = {"error": str(exc)}
     except Exception:
-        answer = {"error": traceback.format_exc()}
-    print(json.dumps(answer), file=out, flush=True)
+        told = {"error": traceback.format_exc()}
+    print(json.dumps(told), file=out, flush=True)
 """
 
 

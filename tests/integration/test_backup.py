@@ -137,7 +137,7 @@ class Box:
             f"virsh domjobinfo {self.name} | grep Backup; ls /srv/salt-images/_backup; "
             "ls /var/lib/salt-virt/backups; ls /run/salt-virt/backups | grep sock; "
             "ss -Htln 'sport >= 10809 and sport < 10825'; "
-            "pgrep -f 'backupserve[.]keepe[r]|storage-daemo[n]'",
+            "pgrep -f 'export[.]export_serve[r]|storage-daemo[n]'",
             check=False,
         ).split()
 
@@ -303,8 +303,8 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     asked = one.name, plan["ident"], plan["disks"], reader(target)
     again = host.refuses("virt.backup_begin", *asked)
     assert "under way" in again or "at work" in again
-    one.sh("pkill -9 -f 'backupserve[.]keepe[r]'")
-    keeps = "pgrep -f 'backupserve[.]keepe[r]'"
+    one.sh("pkill -9 -f 'export[.]export_serve[r]'")
+    keeps = "pgrep -f 'export[.]export_serve[r]'"
     one.cloud.wait(lambda: not one.sh(keeps, check=False), "it is dead")
     one.back_up()
     one.leaves_nothing()

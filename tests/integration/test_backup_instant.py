@@ -12,8 +12,8 @@ from tests.integration.test_backup import HOME, VAULT, Box, with_target
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NAME, PATH = "labfast", "/srv/salt-images/labfast_vda.qcow2"
-SHOWS = "pgrep -f 'salt-virt/backuphost.sho[w]'"
-KEEPS = "pgrep -f 'salt-virt/backupserve.standin[g]'"
+SHOWS = "pgrep -f 'salt-virt/backup.target.sho[w]'"
+KEEPS = "pgrep -f 'salt-virt/backup.export.live_restore_serve[r]'"
 
 
 @pytest.fixture(scope="module")

@@ -302,6 +302,9 @@ def test_what_goes_together_is_not_refused():
 
 
 UUID = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
+SEEDED = f"<domain><metadata><guest xmlns='{NAMESPACE}' seeded='yes'/></metadata></domain>"
+SHOWN = ShownBackup(IDENT, "web1", "b1", 1, SEEDED, (), "PEM")
+READER = BackupReader("PEM")
 
 
 def test_a_guest_that_is_meant_by_its_uuid_is_called_as_it_was(tmp_path):
@@ -368,7 +371,7 @@ def test_a_host_that_answers_for_another_guest_is_not_believed(tmp_path):
     one = RestoreBackup(cloud, RestoreRequest("web1"), cloud.report())
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     with pytest.raises(errors.BadAnswer, match="hv1 answers for web9 instead of web1"):
-        one._create_guest(found, {})
+        one._create_guest(found, SHOWN, READER)
 
 
 @pytest.mark.parametrize("seed", [None, True, False])
@@ -382,10 +385,10 @@ def test_the_key_of_a_second_guest_comes_in_or_the_guest_goes_again(tmp_path, mo
     one = RestoreBackup(cloud, asked, cloud.report())
     found = SimpleNamespace(host="hv1", target=TargetPolicy("vault", "b1", "/b"))
     if seed is False:
-        assert one._create_with_key(found, {}, SimpleNamespace(seeded=True)).name == "web2"
+        assert one._create_with_key(found, SHOWN, READER).name == "web2"
     else:
         with pytest.raises(errors.KeyRefused, match="hv1: the master did not get the key of web2"):
-            one._create_with_key(found, {}, SimpleNamespace(seeded=True))
+            one._create_with_key(found, SHOWN, READER)
     assert gone == ([] if seed is False else [("hv1", "web2")])
     [(_, _, told)] = cloud.asked
     assert told.get("seed") is seed and told["itself"] is False
@@ -576,7 +579,7 @@ def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
 @pytest.mark.parametrize("before", [7, ["yes"], {"backup": "yes"}, True])
 def test_how_it_was_backed_up_is_a_text_or_nothing(tmp_path, before):
     cloud, found, _ = wish(tmp_path, before, backup=False)
-    with pytest.raises(errors.BadAnswer, match="hv1: the backup schedule of web1 is not text"):
+    with pytest.raises(errors.BadAnswer, match="hv1: it is not text"):
         found(cloud, "web1", "hv1", False)
 
 

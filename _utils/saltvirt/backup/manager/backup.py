@@ -10,14 +10,13 @@ from typing import Any
 
 from saltvirt import errors, names, settings, units
 from saltvirt.backup.manager import target_upkeep
-from saltvirt.backup.model import chains, pages, policy, record
+from saltvirt.backup.model import calls, chains, pages, policy, record
 from saltvirt.backup.model.answers import (
     BackupPlan,
     BackupResult,
     GuestInspection,
     ListedBackup,
     Serving,
-    ServingEnd,
 )
 from saltvirt.backup.model.policy import BackupPolicy, TargetPolicy
 from saltvirt.fleet.client import Fleet
@@ -121,19 +120,17 @@ class CreateBackup:
         """Return the plan. reader: the machine of the target issues a one-time certificate."""
         host = lifecycle.host_for_write(self.fleet, self.name, self.host)
         machine = target.machine(host)
-        answer = self.fleet.call(host, "virt.backup_look", {"name": self.name})
-        inspection = GuestInspection.from_answer(answer, host)
+        inspection = calls.INSPECT_GUEST.ask(self.fleet, host, calls.InspectRequest(self.name))
         if not inspection.disks:
             reason = "; ".join(f"{disk}: {reason}" for disk, reason in inspection.skipped.items())
             raise errors.InvalidInput(
                 f"{self.name} has no disk that can be backed up: {reason or 'it has no disks'}"
             )
-        arguments = {"folder": target.folder, "host": host, "look": answer,
-                 "whole": self.full, "chain": target.chain, "mounted": target.mounted,
-                 "key": target.key, "reader": reader}  # fmt: skip
-        plan = BackupPlan.from_answer(
-            self.fleet.call(machine, "virt.backup_plan", arguments), machine
-        )
+        request = calls.PlanRequest(
+            target.folder, host, inspection, whole=self.full, chain=target.chain,
+            mounted=target.mounted, key=target.key, reader=reader,
+        )  # fmt: skip
+        plan = calls.PLAN_BACKUP.ask(self.fleet, machine, request)
         if reader and not plan.reader:
             raise errors.BadAnswer(f"{machine}: no certificate of the reader in the answer")
         self._refuse_another(target, host, inspection, plan)
@@ -199,27 +196,22 @@ class CreateBackup:
 
     def _copy_disks(self, target: TargetPolicy, job: _BackupJob) -> tuple[Serving, BackupResult]:
         """Have the host export the disks and the target's machine read them."""
-        arguments = {
-            "name": self.name, "ident": job.plan.ident, "reader": job.plan.reader,
-            "disks": [disk.to_answer() for disk in job.plan.disks],
-        }  # fmt: skip
-        answer = self.fleet.call(job.host, "virt.backup_begin", arguments, long=True)
-        serving = Serving.from_answer(answer, job.host)
+        request = calls.BeginRequest(
+            self.name, job.plan.ident, job.plan.disks, job.plan.reader or ""
+        )
+        serving = calls.BEGIN_EXPORT.ask(self.fleet, job.host, request)
         if serving.uuid != job.inspection.uuid:
             raise errors.BadAnswer(f"{job.host} exports another guest than it inspected")
-        return serving, self._pull(target, job, answer)
+        return serving, self._pull(target, job, serving)
 
-    def _pull(self, target: TargetPolicy, job: _BackupJob, serving: Any) -> BackupResult:
-        arguments = {
-            "folder": target.folder, "mounted": target.mounted, "name": self.name,
-            "ident": job.plan.ident,
-            "host": job.host, "serving": serving, "by": self.requester,
-            "bandwidth": target.bandwidth_mib_s, "key": target.key,
-            "reader": job.plan.reader, "compress": target.compress,
-        }  # fmt: skip
+    def _pull(self, target: TargetPolicy, job: _BackupJob, serving: Serving) -> BackupResult:
+        request = calls.PullRequest(
+            target.folder, self.name, job.plan.ident, job.host, serving, by=self.requester,
+            mounted=target.mounted, bandwidth=target.bandwidth_mib_s, key=target.key,
+            reader=job.plan.reader, compress=target.compress,
+        )  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
-        answer = self.fleet.call(job.machine, "virt.backup_pull", arguments, long=True, watch=watch)
-        return BackupResult.from_answer(answer, job.machine)
+        return calls.PULL_BACKUP.ask(self.fleet, job.machine, request, watch=watch)
 
     def _watch(self, _tag: str, event: dict[str, Any]) -> None:
         if event.get("percent") is not None:
@@ -240,25 +232,23 @@ class CreateBackup:
     def _other_targets(
         self, fleet: Fleet, other_targets: list[TargetPolicy], job: _BackupJob
     ) -> _OtherTargets:
-        common = {"host": job.host, "look": job.inspection.to_answer()}
         machines: dict[str, list[TargetPolicy]] = {}
         for target in other_targets:
             machines.setdefault(target.machine(job.host), []).append(target)
         needed, superseded, silent = set(), set(), []
         for machine, targets in machines.items():  # one job for all targets of a machine
             # mounted: an empty mount point would look like a target that needs no checkpoint
-            calls = [
-                {"folder": member.folder, "mounted": member.mounted, **common} for member in targets
+            requests = [
+                calls.PlanRequest(member.folder, job.host, job.inspection, mounted=member.mounted)
+                for member in targets
             ]
             try:
-                answers = fleet.each(machine, "virt.backup_plan", calls)
+                plans = calls.PLAN_BACKUP.each(fleet, machine, requests)
             except errors.VirtError:
                 silent += [member.name for member in targets]
                 continue
-            for target, answer in zip(targets, answers, strict=True):
-                try:
-                    plan = BackupPlan.from_answer(answer.get(), machine)
-                except errors.VirtError:
+            for target, plan in zip(targets, plans, strict=True):
+                if isinstance(plan, errors.VirtError):
                     silent.append(target.name)
                 else:
                     needed |= {*plan.needed}
@@ -267,10 +257,9 @@ class CreateBackup:
 
     def _end_export(self, job: _BackupJob, good: bool, needed: tuple[str, ...]) -> str | None:
         """Have the host end the export. Return why it had ended before, or could not be ended."""
-        arguments = {"name": self.name, "ident": job.plan.ident, "good": good, "needed": needed}
+        request = calls.EndExportRequest(self.name, job.plan.ident, good, needed)
         try:
-            answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
-            return ServingEnd.from_answer(answer, job.host).why
+            return calls.END_EXPORT.ask(self.fleet, job.host, request).why
         except errors.VirtError as exc:
             return exc.text
 
@@ -291,15 +280,14 @@ class CreateBackup:
         unknown = {*job.inspection.checkpoints} - obsolete - other_targets.needed
         now = record.format_time(time.time())
         removable = obsolete | (set() if other_targets.silent else chains.abandoned(unknown, now))
-        needed = sorted({*job.inspection.checkpoints} - removable | own_checkpoints)
-        arguments = {"name": self.name, "ident": job.plan.ident, "good": True, "needed": needed}
+        needed = tuple(sorted({*job.inspection.checkpoints} - removable | own_checkpoints))
+        request = calls.EndExportRequest(self.name, job.plan.ident, True, needed)
         leftovers = tuple(
             f"retained the checkpoints of the backups at {target_name}, which does not answer"
             for target_name in other_targets.silent
         )
         with contextlib.suppress(errors.VirtError):
-            answer = self.fleet.call(job.host, "virt.backup_end", arguments, long=True)
-            return (*leftovers, *ServingEnd.from_answer(answer, job.host).left)
+            return (*leftovers, *calls.END_EXPORT.ask(self.fleet, job.host, request).left)
         return (*leftovers, f"{job.host} may still export the disks: end that with virt.backup_end")
 
     def _make_result(

@@ -15,7 +15,6 @@ from typing import Any
 from saltvirt import errors, names
 from saltvirt.backup.manager import target_upkeep
 from saltvirt.backup.model import calls
-from saltvirt.backup.model.answers import BackupReader, ShownBackup
 from saltvirt.backup.model.pins import (
     COMPLETE,
     DISCONNECTED,
@@ -47,14 +46,6 @@ class RunningRestore:
     uuid: str
     backup_id: str
     pin: BackupPin
-
-    @property
-    def location(self) -> dict[str, Any]:
-        """The arguments that identify the backup for the machine of its target."""
-        return {
-            "folder": self.target.folder, "mounted": self.target.mounted, "uuid": self.uuid,
-            "backup": self.backup_id,
-        }  # fmt: skip
 
 
 def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
@@ -194,15 +185,12 @@ class FinishLiveRestore:
         host, name = restore.pin.host, restore.pin.guest
         machine = target_upkeep.target_host(self.fleet, restore.target)
         self.report.step("again", f"{name}: {machine} exports {restore.backup_id} to {host} again")
-        answer = self.fleet.call(host, "virt.backup_reader", {"once": True})
-        reader = BackupReader.from_answer(answer, host)
-        show_arguments = {
-            **restore.location,
-            "reader": reader.authority,
-            "stand": restore.pin.to_answer(),
-        }
-        shown = self.fleet.call(machine, "virt.backup_show", show_arguments)
-        backup = ShownBackup.from_answer(shown, machine)
+        reader = calls.ISSUE_READER.ask(self.fleet, host, calls.ReaderRequest(once=True))
+        show_request = calls.ShowBackupRequest(
+            restore.target.folder, restore.uuid, restore.backup_id, reader.authority,
+            mounted=restore.target.mounted, stand=restore.pin,
+        )  # fmt: skip
+        backup = calls.SHOW_BACKUP.ask(self.fleet, machine, show_request)
         bandwidth = restore.target.bandwidth_mib_s
         request = calls.ResumeRequest(name, backup, reader.authority, bandwidth)
         return calls.RESUME_LIVE_RESTORE.ask(self.fleet, host, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,13 +11,11 @@ from saltvirt import errors, names, settings
 from saltvirt.answers.created import CreatedGuest
 from saltvirt.backup.manager import backup as backup_operation
 from saltvirt.backup.manager import live_restore, target_upkeep
-from saltvirt.backup.model import backup_ids, policy, record
+from saltvirt.backup.model import backup_ids, calls, policy, record
 from saltvirt.backup.model import listed as listed_module
 from saltvirt.backup.model.answers import (
     BackupReader,
-    InPlaceCheck,
     ListedBackup,
-    RestoredDisk,
     ShownBackup,
 )
 from saltvirt.backup.model.chains import DRIVE
@@ -238,10 +236,8 @@ class RestoreBackup:
         with reasons:
             ha_provider.refuse_managed(self.fleet.opts, name)
         host = lifecycle.host_for_write(self.fleet, name, self.request.host)
-        arguments = {"name": name, "stop": self.request.stop}
-        answer = InPlaceCheck.from_answer(
-            self.fleet.call(host, "virt.backup_over", arguments), host
-        )
+        request = calls.InPlaceCheckRequest(name, self.request.stop)
+        answer = calls.CHECK_IN_PLACE.ask(self.fleet, host, request)
         for reason in answer.why:
             with reasons:
                 raise errors.Refused(reason)
@@ -310,33 +306,24 @@ class RestoreBackup:
         name, backup = self.request.guest_name, plan.backup
         text = f"restoring {self._subject} on {plan.host} from {backup.ident}"
         self.report.step("restore", text, backup=backup.ident, host=plan.host)
-        reader = BackupReader.from_answer(
-            self.fleet.call(plan.host, "virt.backup_reader", {"once": True}), plan.host
-        )
-        show_arguments = {
-            "folder": plan.target.folder, "mounted": plan.target.mounted, "uuid": backup.uuid,
-            "backup": backup.ident, "reader": reader.authority,
-        }  # fmt: skip
-        if self.request.disk:
-            show_arguments["disk"] = self.request.disk
-        if self.request.damaged:
-            show_arguments["damaged"] = True
+        reader = calls.ISSUE_READER.ask(self.fleet, plan.host, calls.ReaderRequest(once=True))
         restore = live_restore.RunningRestore(
             plan.target, str(backup.uuid), backup.ident, BackupPin(name, plan.host)
         )
-        if self.request.instant:
-            show_arguments["stand"] = restore.pin.to_answer()
+        show_request = calls.ShowBackupRequest(
+            plan.target.folder, str(backup.uuid), backup.ident, reader.authority,
+            mounted=plan.target.mounted, stand=restore.pin if self.request.instant else None,
+            disk=self.request.disk or None, damaged=self.request.damaged,
+        )  # fmt: skip
         try:
-            answer = self.fleet.call(plan.machine, "virt.backup_show", show_arguments)
-            shown = ShownBackup.from_answer(answer, plan.machine)
+            shown = calls.SHOW_BACKUP.ask(self.fleet, plan.machine, show_request)
             if shown.ident != backup.ident:
                 raise errors.BadAnswer(
                     f"{plan.machine} exports {shown.ident} instead of {backup.ident}"
                 )
-            arguments = self._arguments(answer, reader)
             if self.request.disk and not self.request.in_place:
-                return self._create_file(plan, arguments)
-            restored = self._create_with_key(plan, arguments, shown)
+                return self._create_file(plan, shown, reader)
+            restored = self._create_with_key(plan, shown, reader)
         except errors.VirtError:
             if self.request.instant:
                 with contextlib.suppress(errors.VirtError):
@@ -345,8 +332,8 @@ class RestoreBackup:
         finally:
             if not self.request.instant:  # else the guest reads it until all blocks are copied
                 with contextlib.suppress(errors.VirtError):
-                    hidden = {"reader": reader.authority}
-                    self.fleet.call(plan.machine, "virt.backup_hide", hidden)
+                    hide_request = calls.HideBackupRequest(reader.authority)
+                    calls.HIDE_BACKUP.ask(self.fleet, plan.machine, hide_request)
         return self._make_result(plan, restored, shown)
 
     def _lacks_key(self, shown: ShownBackup) -> str:
@@ -395,42 +382,50 @@ class RestoreBackup:
         return Result(name, comment, {"backup": backup.ident}, details)
 
     def _create_with_key(
-        self, plan: _RestorePlan, arguments: dict[str, Any], shown: ShownBackup
+        self, plan: _RestorePlan, shown: ShownBackup, reader: BackupReader
     ) -> CreatedGuest:
         """Create the guest. A copy of a seeded guest gets a key that the master has accepted."""
         if not (self._needs_key and (self.request.seed or shown.seeded)):
-            return self._create_guest(plan, arguments)
+            return self._create_guest(plan, shown, reader)
         fleet, name, undo = self.fleet, self.request.guest_name, UndoStack()
         with naming_leftovers(undo), undo:
             with authorization.key_permission(fleet, plan.host, name, undo):
-                restored = self._create_guest(plan, arguments)
+                restored = self._create_guest(plan, shown, reader)
                 undo.push(f"purge {name} on {plan.host}", purge.on_host, fleet, plan.host, name)
                 confirm_key(fleet, self.report, plan.host, name, restored)
             undo.success()
         return restored
 
-    def _create_guest(self, plan: _RestorePlan, arguments: dict[str, Any]) -> CreatedGuest:
+    def _create_guest(
+        self, plan: _RestorePlan, shown: ShownBackup, reader: BackupReader
+    ) -> CreatedGuest:
         request = self.request
-        arguments["itself"] = request.new is None
-        if request.seed is not None:
-            arguments["seed"] = request.seed
-        if request.in_place:
-            arguments |= {"over": True, "stop": request.stop, "disk": request.disk}
-        if request.instant:
-            arguments |= {"instant": True, "bandwidth": plan.target.bandwidth_mib_s}
-        answer = self._call_host(plan.host, "virt.backup_restore", arguments)
-        restored = CreatedGuest.from_answer(answer, plan.host)
+        restored = calls.RESTORE_GUEST.ask(
+            self.fleet,
+            plan.host,
+            calls.RestoreGuestRequest(
+                request.guest_name, shown, itself=request.new is None, over=request.in_place,
+                stop=request.in_place and request.stop,
+                disk=request.disk if request.in_place else None, instant=request.instant,
+                bandwidth=plan.target.bandwidth_mib_s if request.instant else None,
+                reader=reader.authority, seed=request.seed, overcommit=request.overcommit,
+                placement=self._placement_terms(),
+            ),
+            watch=self._watch,
+        )  # fmt: skip
         if restored.name != request.guest_name:
             raise errors.BadAnswer(
                 f"{plan.host} answers for {restored.name} instead of {request.guest_name}"
             )
         return restored
 
-    def _create_file(self, plan: _RestorePlan, arguments: dict[str, Any]) -> Result:
+    def _create_file(self, plan: _RestorePlan, shown: ShownBackup, reader: BackupReader) -> Result:
         name, backup = self.request.guest_name, plan.backup
-        arguments["disk"] = self.request.disk
-        answer = self._call_host(plan.host, "virt.backup_disk", arguments)
-        restored = RestoredDisk.from_answer(answer, plan.host)
+        request = calls.RestoreDiskRequest(
+            name, shown, str(self.request.disk), reader=reader.authority,
+            overcommit=self.request.overcommit, placement=self._placement_terms(),
+        )  # fmt: skip
+        restored = calls.RESTORE_DISK.ask(self.fleet, plan.host, request, watch=self._watch)
         comment = (
             f"restored {self._subject} from {backup.ident} to {restored.path} on {plan.host}; the "
             "disk is not attached to a guest"
@@ -439,13 +434,9 @@ class RestoreBackup:
         details = {"host": plan.host, "target": plan.target.name}
         return Result(name, comment, {"backup": backup.ident, "path": restored.path}, details)
 
-    def _arguments(self, shown: Any, reader: BackupReader) -> dict[str, Any]:
-        terms = account.terms(None, placement.of_master(self.fleet.opts))
-        return {
-            "name": self.request.guest_name, "shown": shown, "overcommit": self.request.overcommit,
-            "placement": terms.to_answer(), "reader": reader.authority,
-        }  # fmt: skip
+    def _placement_terms(self) -> account.PlacementTerms:
+        return account.terms(None, placement.of_master(self.fleet.opts))
 
-    def _call_host(self, host: str, verb: str, arguments: dict[str, Any]) -> Any:
-        watch = (f"salt/virt/{self.request.guest_name}/backup_restore/", self.report.host_event)
-        return self.fleet.call(host, verb, arguments, long=True, watch=watch)
+    @property
+    def _watch(self) -> tuple[str, Callable[..., None]]:
+        return f"salt/virt/{self.request.guest_name}/backup_restore/", self.report.host_event

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltvirt import errors, settings
-from saltvirt.backup.model import backup_schedule, policy
+from saltvirt.backup.model import backup_schedule, calls, policy
 from saltvirt.backup.model.backup_schedule import KEY, BackupSchedule
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core.operation import Checked, Result
@@ -48,10 +48,8 @@ class BackupSchedules:
         schedule = self._schedules.get(name)
         if schedule is None:
             return None
-        arguments = {"name": name, "wish": schedule.text, "test": test}
-        before = fleet.call(host, "virt.backup_wish", arguments, long=False)
-        if before is not None and not isinstance(before, str):
-            raise errors.BadAnswer(f"{host}: the backup schedule of {name} is not text")
+        request = calls.ScheduleRequest(name, schedule.text, test)
+        before = calls.SET_SCHEDULE.ask(fleet, host, request)
         if before == schedule.text:
             return None
         changes = {KEY: {"old": before, "new": schedule.text}}
