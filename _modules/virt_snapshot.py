@@ -184,7 +184,7 @@ def delete_snapshots(name, *names, **kwargs):
 
 
 def _file_identities(stake):
-    guest_disks = stake.own if stake.shared else {}
+    guest_disks = stake.own_files if stake.shared else {}
     return {"shared": sharing.as_data(stake.shared), "own": sharing.as_data(guest_disks)}
 
 

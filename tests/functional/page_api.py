@@ -201,7 +201,7 @@ class Api(http.server.ThreadingHTTPServer):
         return {"unfinished": {"result": True, "comment": "no migration is unfinished"}}
 
     def do_repair(self, _arguments):
-        return {"repair": {"result": True, "comment": "nothing is left over"}}
+        return {"repair": {"result": True, "comment": "no leftovers"}}
 
 
 def _queried(guests):

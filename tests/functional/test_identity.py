@@ -112,7 +112,7 @@ def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, repo
         assert new in why
         with pytest.raises(errors.InvalidInput):
             verb(named, report, "db1", new).run()
-    with pytest.raises(errors.InvalidInput, match="db1 is its name already"):
+    with pytest.raises(errors.InvalidInput, match="db1 is already its name"):
         verb(named, report, "db1", "db1").run()
     assert named.guests == {"db1": "shutdown"}
     assert mine(named, verb.function) == []
@@ -394,7 +394,7 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (down("hv1"), errors.OperationFailed, r"hv1: down: .*; nothing was made"),
+        (down("hv1"), errors.OperationFailed, r"hv1: down: .*; nothing was created"),
         (lost("hv1"), errors.ConnectionFailed, r"may be making web1.*virt.repair name=web1"),
         (Answer("hv1", error="no room", kind="failed"), errors.OperationFailed, "^hv1: no room"),
     ],

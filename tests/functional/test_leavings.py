@@ -476,7 +476,7 @@ def test_the_runner_asks_all_hosts_and_hands_over_what_they_said():
     [
         (down("hv3"), "hv3: down"),
         (Answer("hv3", {"/nfs/a": "used by db1"}), "hv3: used by db1"),
-        (Answer("hv3", {}), "hv3: it does not say who uses it"),
+        (Answer("hv3", {}), "hv3: its answer does not include the path"),
     ],
 )
 @pytest.mark.usefixtures("no_master")

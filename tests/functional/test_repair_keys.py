@@ -59,7 +59,7 @@ def finding(cloud):
 
 def test_a_key_whose_host_has_no_such_guest_goes(cloud):
     one, unreachable = finding(cloud)
-    assert (one.subject, unreachable) == ("web1", {})
+    assert (one.guest, unreachable) == ("web1", {})
     assert repair.repair_all([one], Silent())[0] == {"web1": "key deleted"}
     assert cloud.deleted == ["web1"]
 
@@ -70,7 +70,7 @@ def test_a_hypervisor_that_virt_hosts_lost_is_not_heard(cloud, pairs):  # noqa: 
     assert one is None
     [(host, reason)] = unreachable.items()
     assert host == "hv1"
-    assert reason.startswith("virt:hosts does not match it, and guests were made on it")
+    assert reason.startswith("virt:hosts does not match it, but guests were created on it")
 
 
 def test_one_that_once_made_a_guest_counts_too(cloud):
@@ -106,7 +106,7 @@ def lost_meanwhile(cloud):
 
 
 def reported_meanwhile(cloud):
-    cloud.connect = {"web1"}
+    cloud.connected = {"web1"}
 
 
 def answers_from_behind_nat(cloud):

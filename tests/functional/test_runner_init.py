@@ -196,7 +196,7 @@ def test_the_guest_of_another_made_meanwhile_stays_and_is_not_taken(runner, conn
         return {"hv1": answer.lost("hv1")}
 
     monkeypatch.setattr(fleet, "gather", losing)
-    with pytest.raises(errors.AlreadyExists, match="created by somebody else"):
+    with pytest.raises(errors.AlreadyExists, match="created by another operation"):
         init()
     assert "virt.purge" not in [fun for fun, _ in fleet.asked]
     assert "web1" in [dom.name() for dom in conn.listAllDomains()]

@@ -224,8 +224,8 @@ def runner(virt, chain, tmp_path):
             f"a snapshot of test on hv1 would be taken; {NOT_LIVE}",
             {"snapshot": "d"},
         ),
-        (RevertToSnapshot, [], "test on hv1 would be put back to b", {"reverted": "b"}),
-        (RevertToSnapshot, ["a"], "test on hv1 would be put back to a", {"reverted": "a"}),
+        (RevertToSnapshot, [], "test on hv1 would be reverted to b", {"reverted": "b"}),
+        (RevertToSnapshot, ["a"], "test on hv1 would be reverted to a", {"reverted": "a"}),
         (DeleteSnapshots, [["b"]], "b of test on hv1 would be deleted", {"deleted": ["b"]}),
         (
             DeleteSnapshots,

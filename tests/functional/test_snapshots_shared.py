@@ -204,7 +204,7 @@ class _OfSnapshots(Cloud):
         for host in hosts:
             yield Answer(host, {"web1": "running"} if host == "hv2" else {})
 
-    def one(self, host, function, kwarg=None, long=None):
+    def call(self, host, function, kwarg=None, long=None):
         assert (host, function, kwarg) == ("hv2", "virt.list_snapshots", {"domain": "web1"})
         assert long is False
         return self.answer
@@ -222,10 +222,10 @@ def test_the_snapshots_of_a_guest_are_asked_of_its_host(of_web1, said, known):
 
 @pytest.mark.parametrize(
     ("said", "why"),
-    [({}, "its answer says nothing of web1"), ({"web1": {"error": "it is gone"}}, "it is gone")],
+    [({}, "its answer does not include web1"), ({"web1": {"error": "it is gone"}}, "it is gone")],
 )
 def test_a_guest_whose_snapshots_are_not_known_is_not_taken_for_one_without(of_web1, said, why):
-    words = f"which snapshots web1 has on hv2 is not known: {why}"
+    words = f"the snapshots of web1 on hv2 are unknown: {why}"
     with pytest.raises(errors.OperationFailed, match=words):
         of_web1(said)
 

@@ -373,7 +373,7 @@ def test_a_host_that_made_guests_and_is_not_matched_any_more_is_known(
     known = shared_storage_check.unmatched(opts, ["hv1"])
     assert known.keys() == {"hv2", "hv3"}
     assert known["hv2"] == (
-        "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
+        "virt:hosts does not match it, but guests were created on it; if it is no longer a "
         "hypervisor any more: salt-run virt.revoke hv2"
     )
     assert shared_storage_check.unmatched(opts, ["hv1", "hv3"]).keys() == {"hv2"}

@@ -160,7 +160,7 @@ HALF_MADE = """<domain type='qemu'><name>half</name><memory>65536</memory><vcpu>
 
 
 def test_repair_shows_what_a_dead_init_left_and_mends_it(cloud, guests):
-    assert cloud.run("virt.repair").stdout.startswith("nothing is left over")
+    assert cloud.run("virt.repair").stdout.startswith("no leftovers")
     disk = "/srv/salt-images/half_system.qcow2"
     cloud.exec("hv2", f"qemu-img create -q -f qcow2 {disk} 16M")
     cloud.exec("hv2", "cat > /tmp/half.xml && virsh define /tmp/half.xml", input=HALF_MADE)

@@ -24,7 +24,7 @@ PLANS = [
     ("resume", ["held"], {}, "held on hv2 would be resumed"),
     ("reset", ["runs"], {}, "runs on hv1 would be reset"),
     ("snapshot", ["runs"], {}, "a snapshot of runs on hv1 would be taken"),
-    ("revert", ["rests", "before"], {}, "rests on hv1 would be put back to before"),
+    ("revert", ["rests", "before"], {}, "rests on hv1 would be reverted to before"),
     ("delete_snapshots", ["rests", "before"], {}, "before of rests on hv1 would be deleted"),
     (
         "purge",
@@ -36,10 +36,10 @@ PLANS = [
     ("clone", ["bare", "other"], {}, "bare would be copied to other on hv1"),
     ("migrate", ["runs"], {}, "runs would be moved from hv1 to hv2"),
     ("evacuate", ["hv1"], {}, "hv1: 3 would move, 0 would stay"),
-    ("restore", ["hv2"], {}, "hv2 would take guests again, and 0 would come back"),
+    ("restore", ["hv2"], {}, "hv2 would accept guests again, and 0 would return"),
     ("rebalance", [], {"apply": True}, "0 moves; the score is"),
-    ("repair", [], {"apply": True}, "nothing is left over"),
-    ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to hand in the key of new"),
+    ("repair", [], {"apply": True}, "no leftovers"),
+    ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to submit the key of new"),
 ]
 LOOK = """virsh list --all; virsh snapshot-list rests --name 2>/dev/null;
 find /srv/salt-images -type f -printf '%p %s %T@ %u\\n' | sort;
@@ -123,7 +123,7 @@ def inside(cloud, host, name):  # noqa: F811
     [
         (
             "init x 1",
-            "virt.init: missing a required argument: 'mem'; its manual: salt-run -d virt.init",
+            "virt.init: missing a required argument: 'mem'; help: salt-run -d virt.init",
         ),
         ("init x -1 64 /a", "no such option: -1"),
         (f"init x 0 64 {IMAGE}", "cpu 0 must be at least 1"),

@@ -78,7 +78,7 @@ def test_forty_get_in_ten_are_refused_and_nothing_is_half_made(crowd):
     for host, names in there.items():
         disks = crowd.exec(host, "ls /srv/salt-images/*_system.qcow2").stdout.split()
         assert sorted(disks) == [f"/srv/salt-images/{name}_system.qcow2" for name in sorted(names)]
-    assert crowd.run("virt.repair").stdout.startswith("nothing is left over")
+    assert crowd.run("virt.repair").stdout.startswith("no leftovers")
 
 
 def test_one_name_ten_times_at_once_is_one_guest(crowd):

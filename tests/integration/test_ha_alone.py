@@ -178,7 +178,7 @@ def test_a_host_whose_guest_nobody_takes_is_said_so(cloud, host):
         assert lab.run("virt.evacuate", one).rc == 0
     try:
         found = lab.run("virt.evacuate", host, "timeout=60")
-        assert found.rc == 1 and "it did not leave within 60 s; it is kept by" in found.stdout
+        assert found.rc == 1 and "it did not leave within 60 s; it is managed by" in found.stdout
         assert cloud.where("web1") == [host]
     finally:
         for one in lab.hosts:
@@ -208,7 +208,7 @@ def lost_and_back(cloud, host):
 
 
 def began(cloud, host):
-    """How it came to run there, as libvirt has it."""
+    """How it arrived on run there, as libvirt has it."""
     return cloud.lab.exec(host, "virsh domstate --reason web1").stdout.strip()
 
 

@@ -58,9 +58,9 @@ def test_one_that_would_be_tied_to_its_host_is_refused_with_every_reason(cloud):
 
 def test_a_guest_is_made_and_given_in_one_line(cloud):
     found = init(cloud, NAME, ha="{priority: 5}", test=True)
-    assert found.rc == 0 and "would be given to high availability" in found.stdout, found
+    assert found.rc == 0 and "would be added to high availability" in found.stdout, found
     found = init(cloud, NAME, ha="{priority: 5}")
-    assert found.rc == 0 and "given to high availability" in found.stdout, found
+    assert found.rc == 0 and "added to high availability" in found.stdout, found
     assert len(cloud.where(NAME)) == 1
     status = cloud.well()
     assert (status["guests"][NAME]["state"], status["guests"][NAME]["priority"]) == ("placed", 5)

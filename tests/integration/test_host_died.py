@@ -111,9 +111,9 @@ def test_each_command_of_the_page(story):
         ("salt-run virt.list", 2): says("db1", "web1"),
         ("salt-run virt.start web1 host=hv2", 1): says("hv2"),
         ("salt-run virt.migrate_unfinished", 1): says("app1"),
-        ("salt-run virt.repair", 1): says("nothing is left over"),
+        ("salt-run virt.repair", 1): says("no leftovers"),
         ("salt-run virt.repair", 2): says("web1", "db1", "app1"),
-        ("salt-run virt.repair", 3): says("nothing is left over"),
+        ("salt-run virt.repair", 3): says("no leftovers"),
     }
     page = Page(
         cloud, "troubleshooting.md", INSTEAD, said,

@@ -87,7 +87,7 @@ VERBS = [
     ("deployed", [{"s1": {"mem": 64, "cpu": 1, "seed": False}}], {}, 0, "1 there"),
     ("seed_eject", ["s1"], {}, 0, "no guest that this master made"),
     ("started", ["hv2"], {}, 0, "no hypervisor of this master"),
-    ("repair", [], {}, 0, "nothing is left over"),
+    ("repair", [], {}, 0, "no leftovers"),
     ("migrate_unfinished", [], {}, 0, "no migration is unfinished"),
     ("migrate_abort", ["s1"], {}, 1, "no host has a migration of s1"),
     ("migrate_recover", ["s1"], {}, 1, "no host that answers has an unfinished migration"),

@@ -218,7 +218,7 @@ def test_a_granted_name_that_somebody_else_has_is_not_free(ask, cloud):
         {"who": "bob", "verbs": ["init"], "guests": ["new*"], "images": ["*"]},
     ]}}  # fmt: skip
     cloud.has("hv3", one("new1", "eve"))
-    with pytest.raises(errors.AlreadyExists, match=r"^the name new1 is not free$"):
+    with pytest.raises(errors.AlreadyExists, match=r"^the name new1 is in use$"):
         ask("bob", init, "new1")
 
 
@@ -264,7 +264,7 @@ def test_listings_are_cut_and_what_tells_of_none_asks_nobody(ask, cloud):
     assert ask("bob", watch) == {"all": "of db1, needed by x"}
     assert cloud.asked == []
     assert ask("bob", query) == {
-        "hv1": {"vm_info": {"web1": {}}}, "hv2": {"error": "it does not answer as it should"},
+        "hv1": {"vm_info": {"web1": {}}}, "hv2": {"error": "invalid answer"},
         "retcode": 0,
     }  # fmt: skip
 
@@ -273,7 +273,7 @@ def test_whose_guests_those_of_a_state_are():
     about = {"running": ["web1", "db1"], "paused": ["db1"], "retcode": 7}
     assert access_check._visible_part(about, {"web1"}) == {"running": ["web1"]}
     assert access_check._visible_part({"error": "of db1", "running": ["web1"]}, {"web1"}) == {
-        "error": "it does not answer as it should"}  # fmt: skip
+        "error": "invalid answer"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -296,8 +296,8 @@ def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
          "known: cannot read /vms/db1; and 3 more",
          "/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: the reasons concern "
          "other guests"),
-        ("web1: it would break virt:ha:reserve: if hv1 died, no host would take db1, db2; go on",
-         "web1: it would break virt:ha:reserve: capacity is reserved for other guests; go on"),
+        ("web1: it would violate virt:ha:reserve: if hv1 died, no host would take db1, db2; go on",
+         "web1: it would violate virt:ha:reserve: capacity is reserved for other guests; go on"),
         ("hv1: already has db1 of group sql; hv2: is down",
          "hv1: already has somebody of group sql; hv2: is down"),
     ],
@@ -380,7 +380,7 @@ def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatc
     said = ask("bob", init, "web9")["web9"]
     assert said["result"] is True
     assert said["comment"].endswith(
-        "; the master could not record that it is yours: its operator can, by salt-run virt.own "
+        "; the master could not record you as its owner: its operator can run salt-run virt.own "
         "web9 bob"
     )
     assert {owners.load(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
@@ -395,7 +395,7 @@ def full(_opts, _uuid, _guest, owner):
 def test_a_full_disk_hides_no_guest_that_was_made(ask, opts, monkeypatch):
     monkeypatch.setattr(owners, "set_owner", full)
     said = ask("bob", init, "web9")["web9"]
-    assert said["result"] is True and "could not record that it is yours" in said["comment"]
+    assert said["result"] is True and "could not record you as its owner" in said["comment"]
 
 
 def unrecorded(ask, cloud, opts, monkeypatch):
@@ -441,7 +441,7 @@ def test_a_guest_whose_host_fell_silent_counts_if_it_is_there(
 
 @pytest.mark.parametrize("owner", ["%web", "*"])
 def test_the_owner_of_a_guest_is_one_user(opts, owner):
-    """Nobody is called so, and the guest would be nobody's."""
+    """Nobody is called so, and the guest would be without an owner."""
     with pytest.raises(errors.InvalidInput, match="owner must be one user, not"):
         set_owner.SetOwner(mock.Mock(opts=opts), "web9", owner).run()
 
@@ -490,7 +490,7 @@ def test_what_is_written_down_of_a_guest_that_is_away_stays(ask, cloud, opts, mo
 
 def test_what_failed_and_what_was_there_before_is_nobodys(ask, cloud, makes, opts, monkeypatch):
     ask("bob", init, "web7")
-    assert len(cloud.asked) == 1, "nothing was made: nobody is asked what was"
+    assert len(cloud.asked) == 1, "nothing was created: nobody is asked what was"
     ask("bob", init, "web7,web8")
     assert [owners.load(opts, id_of(name)).owner for name in ("web7", "web8")] == [None, None]
     monkeypatch.setitem(MADE, "call", lambda name: cloud.has("hv3", one("web9")) or {"retcode": 1})
@@ -523,7 +523,7 @@ def test_the_quota_counts_what_a_person_has(ask, cloud, makes, opts, who, has, c
     if why is None:
         assert ask(who, init, names)
         return
-    with pytest.raises(errors.Denied, match=f"the quota of {who} does not allow it: {why}"):
+    with pytest.raises(errors.Denied, match=f"the quota of {who} would be exceeded: {why}"):
         ask(who, init, names)
     assert owners.being_made(opts) == {}
 
@@ -573,19 +573,19 @@ def test_a_name_that_is_being_made_is_not_free(ask, cloud, makes, opts):
     for who in ("bob", "all"):
         with (
             owners.making(opts, {"web9": owners.PendingGuest("eve", 1, 1, 1)}),
-            pytest.raises(errors.AlreadyExists, match="it is being made"),
+            pytest.raises(errors.AlreadyExists, match="a guest is being created"),
         ):
             ask(who, init, "web8,web9")
 
 
 def test_with_a_quota_all_hosts_must_answer_and_one_must_know(ask, cloud, makes):
     cloud.unreachable = {"hv9": "gone", "hv3": "gone"}
-    with pytest.raises(errors.Refused, match=r"what bob has is not known while .*: hv3, hv9"):
+    with pytest.raises(errors.Refused, match=r"the guests of bob are unknown while .*: hv3, hv9"):
         ask("bob", init, "web9")
     assert ask("all", init, "db9")
     cloud.unreachable = {}
     cloud.hosts = [host("hv1"), host("hv2", needs=Needs(problem="no such image"))]
-    with pytest.raises(errors.Refused, match="no host can say what the guest would take"):
+    with pytest.raises(errors.Refused, match="no host can compute what the guest would take"):
         ask("bob", init, "web9")
 
 

@@ -158,7 +158,7 @@ def test_a_guest_that_is_kept_or_at_work_is_left_alone(cloud):
         RollbackRestore(cloud, "web1", Report()).run()
     with lock.guest(cloud.opts, "web1", "virt.start"):
         busy, kept = RollbackRestore(cloud, "web1", Report()).check().reasons
-        assert "is under way" in busy and "is kept by" in kept
+        assert "is under way" in busy and "is managed by" in kept
         assert "is under way" in CommitRestore(cloud, "web1", Report()).check().reasons[0]
         for one in (CommitRestore, RollbackRestore):
             with pytest.raises(errors.OperationFailed, match="is under way"):

@@ -16,9 +16,9 @@ def test_a_part_is_cut_however_its_sentence_was_wrapped():
         try:
             raise errors.Refused(f"/x is on loan to {confidential.sensitive('payroll-db, hr-1')}")
         except errors.Refused as exc:
-            told = {"web1": {"comment": f"hv1: {exc.reason}; nothing was made", "n": 7}}
+            told = {"web1": {"comment": f"hv1: {exc.reason}; nothing was created", "n": 7}}
     assert confidential.redact(told, parts) == {
-        "web1": {"comment": "hv1: /x is on loan to somebody; nothing was made", "n": 7}
+        "web1": {"comment": "hv1: /x is on loan to somebody; nothing was created", "n": 7}
     }
     assert confidential.redact(("payroll-db, hr-1",), parts) == ["somebody"]
     assert confidential.redact("payroll-db, hr-12", parts) == "payroll-db, hr-12", (
@@ -113,4 +113,4 @@ def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
     for text in (words, refused.text):
         assert "payroll-db" in text
         said = confidential.redact(text, parts)
-        assert said.endswith("would break virt:ha:reserve: capacity is reserved for other guests")
+        assert said.endswith("would violate virt:ha:reserve: capacity is reserved for other guests")

@@ -97,7 +97,7 @@ def test_a_host_that_does_not_say_whether_it_is_whole_is_said_of_the_guest_that_
 def test_a_wrong_word_and_a_size_for_an_unknown_disk_are_refused():
     with pytest.raises(errors.InvalidInput, match="guest a: unknown 'imgae', did you mean 'image'"):
         deploy.parse_guest("a", {"imgae": "x"})
-    with pytest.raises(errors.InvalidInput, match="give disks, a list of name and size"):
+    with pytest.raises(errors.InvalidInput, match="use disks, a list of name and size"):
         deploy.parse_guest("a", {"size": "10G", "disk": "fast"})
     with pytest.raises(errors.InvalidInput):
         deploy.parse_guest("../a", {})
@@ -270,7 +270,7 @@ def test_a_size_is_that_of_the_first_disk(profile):
 
 @pytest.mark.parametrize("more", [{"disks": [{"name": "data", "size": 9}]}, {"disk": "fast"}])
 def test_a_size_for_other_disks_is_refused(more):
-    with pytest.raises(errors.InvalidInput, match="a: size is for the default disk profile"):
+    with pytest.raises(errors.InvalidInput, match="a: size requires the default disk profile"):
         deploy.parse_guest("a", {"mem": 64, "size": "9GiB", **more})
 
 
@@ -335,7 +335,7 @@ def test_what_is_planned_in_words():
         f"would be deployed: a on hv2, b on hv1; {half} would be removed before: a on hv1; "
         f"{whole} would be ended: c on hv3; would be removed: d on hv4; e failed: no room"
     )
-    assert deploy.DeployPlan().text() == "nothing is listed"
+    assert deploy.DeployPlan().text() == "the list is empty"
 
 
 # -- what an init that died has left ------------------------------------------------------
@@ -569,7 +569,7 @@ def test_a_name_that_somebody_keeps_is_not_made(tmp_path):
     cloud = Cloud(tmp_path)
     ha_provider.store_managed(cloud.opts, {"a": "somebody"})
     found = plan(cloud, {"a": {"mem": 512}, "b": {"mem": 512}})
-    assert found.failed["a"].startswith("a is kept by somebody")
+    assert found.failed["a"].startswith("a is managed by somebody")
     assert found.placed.keys() == {"b"}
 
 

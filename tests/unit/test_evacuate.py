@@ -285,7 +285,7 @@ def test_who_still_comes_after_the_last_look_is_named(tmp_path):
     outcome = drain(cloud, move)
     assert len(outcome.moved) == evacuate.MAX_ROUNDS
     assert list(outcome.unmoved) == [made[-1]]
-    assert "came to hv1 during the evacuation" in outcome.unmoved[made[-1]]
+    assert "arrived on hv1 during the evacuation" in outcome.unmoved[made[-1]]
     cloud = Cloud(tmp_path, {"g0": "hv1", "cd": "hv1"})
     outcome = drain(cloud, lambda guest, target: stuck() if guest == "cd" else move(guest, target))
     assert outcome.unmoved["cd"] == "it is on a CD", "and not that it came late"
@@ -359,7 +359,7 @@ def test_a_host_that_falls_silent_while_it_is_drained_is_no_failure_of_what_was_
     outcome = drain(cloud, move)
     assert outcome.moved.keys() == (set() if fails else {"a"})
     assert outcome.unmoved.keys() == ({"a", "hv1"} if fails else {"hv1"})
-    assert outcome.unmoved["hv1"].startswith("what is left on it is not known: hv1: down")
+    assert outcome.unmoved["hv1"].startswith("its remaining guests are unknown: hv1: down")
 
 
 def test_the_mark_is_set_whatever_the_reason_and_asked_for(tmp_path):
@@ -604,8 +604,8 @@ def test_who_is_kept_is_moved_by_his_keeper_and_waited_for(tmp_path):
     one = Evacuate(cloud, "hv1", PLAIN, cloud.move, told, timeout=600, wait=wait)
     done = one.run()
     assert done.complete and done.changes["moved"] == {"a": "hv3", "web1": "hv3", "web2": "hv3"}
-    assert "2 guests (web1, web2) left to whoever keeps them" in told.lines
-    assert "1 guest (web2) left to whoever keeps them" in told.lines
+    assert "2 guests (web1, web2) left to their manager" in told.lines
+    assert "1 guest (web2) left to their manager" in told.lines
     assert cloud.mark["guests"] == ["a"], "restore leaves the others to their keeper, too"
     assert set(evacuated.load(cloud.opts, "hv1").values()) == {"a"}
 
@@ -615,7 +615,7 @@ def test_who_is_kept_and_does_not_leave_is_named_with_his_keeper(tmp_path):
     kept(cloud, "web1")
     outcome = drain(cloud, timeout="30", wait=waited.append)
     assert sum(waited) == 30
-    assert outcome.unmoved == {"web1": f"it did not leave within 30 s; it is kept by {KEPT}"}
+    assert outcome.unmoved == {"web1": f"it did not leave within 30 s; it is managed by {KEPT}"}
     assert cloud.guests == {"web1": "hv1"}
 
 
@@ -661,7 +661,7 @@ def test_a_host_to_which_guests_may_still_come_is_named(tmp_path):
     kept(cloud, "web1")
     outcome = drain(cloud, provider=Brings(*["not seen"] * 9), timeout=20, wait=waited.append)
     assert sum(waited) == 20
-    assert outcome.unmoved == {"hv1": "guests may still come to it: not seen"}
+    assert outcome.unmoved == {"hv1": "guests may still move to it: not seen"}
 
 
 def test_nobody_is_waited_for_where_nobody_is_kept(tmp_path):
@@ -689,7 +689,7 @@ def test_a_host_that_falls_silent_while_the_kept_are_waited_for_is_named(tmp_pat
     def wait(_seconds):
         cloud.silent = ["hv1"]
 
-    assert "what is left on it is not known: hv1: down" in drain(cloud, wait=wait).unmoved["hv1"]
+    assert "its remaining guests are unknown: hv1: down" in drain(cloud, wait=wait).unmoved["hv1"]
 
 
 @pytest.mark.parametrize("when", ["moved", "looked at", "looked at again", "left"])
@@ -720,7 +720,7 @@ def test_whenever_a_host_with_kept_guests_falls_silent_what_was_done_is_said(tmp
     assert (keeper.why == [""]) is (when == "moved"), "of one that is silent nobody is asked"
     gone = when == "left"
     assert outcome.moved.keys() == ({"a", "web1"} if gone else {"a"})
-    assert outcome.unmoved["hv1"].startswith("what is left on it is not known: hv1: down")
+    assert outcome.unmoved["hv1"].startswith("its remaining guests are unknown: hv1: down")
     assert (cloud.guests["web1"] == "hv1") is (when in ("moved", "looked at"))
 
 
@@ -728,7 +728,7 @@ def test_who_is_kept_is_said_beforehand_and_a_time_that_is_none(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "web1": "hv1", "elsewhere": "hv2"})
     kept(cloud, "web1", "elsewhere")
     found = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent()).check()
-    assert found.details["table"][1:] == [["web1", None, f"kept by {KEPT}"], ["a", "hv3", ""]]
+    assert found.details["table"][1:] == [["web1", None, f"managed by {KEPT}"], ["a", "hv3", ""]]
     assert found.comment == "hv1: 1 would move, 0 would stay"
     wrong = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), timeout="soon")
     assert "timeout must be a number" in wrong.check().reasons[0]
@@ -783,11 +783,11 @@ def test_a_rebalance_takes_of_the_reserve_what_it_moves_and_ends_before_it_is_br
     one.provider, one.report = keeper, told
     checked = one.check()
     assert (len(checked.changes["moved"]), len(keeper.taken)) == (moved, 1)
-    assert "would break virt:ha:reserve: if hv2 died" in checked.comment
+    assert "would violate virt:ha:reserve: if hv2 died" in checked.comment
     assert checked.comment.count("the plan ends here") == (not warns)
     keeper.taken.clear()
     assert len(one.run().changes["moved"]) == moved
-    assert "would break virt:ha:reserve: if hv2 died" in told.lines[0]
+    assert "would violate virt:ha:reserve: if hv2 died" in told.lines[0]
 
 
 def test_a_rebalance_that_breaks_nothing_says_nothing_of_the_reserve(tmp_path):

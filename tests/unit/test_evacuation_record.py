@@ -50,10 +50,10 @@ def test_a_guest_whose_answer_was_lost_has_moved_and_comes_back(tmp_path):
         return lost(cloud, guest, "hv3") if guest == "b" else cloud.move(guest, target)
 
     outcome = drain(cloud, move)
-    assert (outcome.rebind["b"], outcome.unmoved) == ("hv3", {})
+    assert (outcome.moved["b"], outcome.unmoved) == ("hv3", {})
     assert KEYS == [("b", "hv1", "hv3")]
     assert (away_of(cloud), cloud.mark["guests"]) == ({"a", "b"}, ["a", "b"])
-    assert outcome_of(bring_back(cloud, cloud.move).run()).rebind == {"a": "hv1", "b": "hv1"}
+    assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1", "b": "hv1"}
     assert (cloud.mark, away_of(cloud)) == (None, set())
 
 
@@ -69,10 +69,10 @@ def test_a_guest_whose_migration_goes_on_is_away_until_the_opposite_is_observed(
     assert away_of(cloud) == {"a"}
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
     assert outcome.unmoved == {
-        "a": "a migration of it is not ended: salt-run virt.migrate_recover a"
+        "a": "one of its migrations has not ended: salt-run virt.migrate_recover a"
     }
     cloud.guests["a"], cloud.unfinished = "hv2", {}
-    assert outcome_of(bring_back(cloud, cloud.move).run()).rebind == {"a": "hv1"}
+    assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
 def test_a_guest_that_was_purged_meanwhile_is_not_left(tmp_path):
@@ -108,7 +108,7 @@ def test_a_guest_that_its_silent_host_may_still_run_is_not_moved(tmp_path):
         return lost(cloud, guest, "hv2")
 
     outcome = drain(cloud, move)
-    assert (outcome.rebind, outcome.unmoved["a"]) == ({}, "hv1: no answer in 306 s")
+    assert (outcome.moved, outcome.unmoved["a"]) == ({}, "hv1: no answer in 306 s")
     assert (KEYS, away_of(cloud)) == ([], {"a"})
 
 
@@ -122,7 +122,7 @@ def test_a_guest_whose_host_is_silent_on_the_way_back_is_not_back(tmp_path):
         raise ConnectionFailed("no answer")
 
     outcome = outcome_of(bring_back(cloud, move).run())
-    assert (outcome.rebind, outcome.unmoved) == ({}, {"a": "no answer"})
+    assert (outcome.moved, outcome.unmoved) == ({}, {"a": "no answer"})
     assert (KEYS, away_of(cloud)) == ([], {"a"})
 
 
@@ -140,7 +140,7 @@ def test_a_guest_of_a_name_that_left_before_is_not_taken_for_that_one(tmp_path, 
         raise OperationFailed("it is on a CD")
 
     outcome = drain(cloud, move)
-    assert (outcome.rebind, outcome.unmoved) == ({}, {"a": "it is on a CD"})
+    assert (outcome.moved, outcome.unmoved) == ({}, {"a": "it is on a CD"})
 
 
 def test_an_answer_that_is_lost_on_the_way_back_is_no_guest_that_stays_away(tmp_path):
@@ -152,7 +152,7 @@ def test_an_answer_that_is_lost_on_the_way_back_is_no_guest_that_stays_away(tmp_
         raise ConnectionFailed("no answer")
 
     outcome = outcome_of(bring_back(cloud, move).run())
-    assert (outcome.rebind, outcome.unmoved) == ({"a": "hv1"}, {})
+    assert (outcome.moved, outcome.unmoved) == ({"a": "hv1"}, {})
     assert (KEYS[-1], cloud.mark) == (("a", "hv3", "hv1"), None)
 
 
@@ -163,7 +163,7 @@ def test_a_guest_that_was_renamed_while_it_was_away_comes_back(tmp_path):
     evacuated.forget(cloud.opts, "b")  # as virt.rename does
     move = lambda guest, target: cloud.guests.update({guest: target}) or target  # noqa: E731
     outcome = outcome_of(bring_back(cloud, move).run())
-    assert (outcome.rebind, cloud.mark) == ({"a": "hv1", "new": "hv1"}, None)
+    assert (outcome.moved, cloud.mark) == ({"a": "hv1", "new": "hv1"}, None)
 
 
 def test_another_guest_of_the_same_name_is_not_brought_to_the_host(tmp_path):
@@ -171,13 +171,13 @@ def test_another_guest_of_the_same_name_is_not_brought_to_the_host(tmp_path):
     drain(cloud)
     cloud.guests["a"], cloud.uuids["a"] = "hv3", "uuid-of-another"
     outcome = outcome_of(bring_back(cloud, cloud.move).run())
-    assert (outcome.rebind, cloud.guests, cloud.mark) == ({}, {"a": "hv3"}, None)
+    assert (outcome.moved, cloud.guests, cloud.mark) == ({}, {"a": "hv3"}, None)
 
 
 def test_what_an_earlier_version_recorded_comes_back(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv2"}, {"reason": "x", "guests": ["a"]})
     evacuated.store(cloud.opts, "hv1", {"a": "a"})
-    assert outcome_of(bring_back(cloud, cloud.move).run()).rebind == {"a": "hv1"}
+    assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
 def test_an_error_that_is_none_of_ours_is_the_reason_of_one_guest(tmp_path, caplog):
@@ -192,7 +192,7 @@ def test_an_error_that_is_none_of_ours_is_the_reason_of_one_guest(tmp_path, capl
         return target
 
     outcome = drain(cloud, move)
-    assert outcome.rebind.keys() == {"a", "c", "d"}
+    assert outcome.moved.keys() == {"a", "c", "d"}
     assert outcome.unmoved == {"b": "OSError: [Errno 28] No space left on device: '/var/cache/b'"}
     assert away_of(cloud) == {"a", "c", "d"}
 
@@ -202,8 +202,8 @@ def test_a_migration_that_only_the_drained_host_can_end_is_named(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1", "x": "hv2"})
     cloud.unfinished["x"] = "hv1"
     outcome = drain(cloud)
-    assert outcome.rebind.keys() == {"a"}
-    why = "its migration from hv1 is not ended: salt-run virt.migrate_recover x"
+    assert outcome.moved.keys() == {"a"}
+    why = "its migration from hv1 has not ended: salt-run virt.migrate_recover x"
     assert (outcome.unmoved, away_of(cloud)) == ({"x": why}, {"a"})
 
 
@@ -258,7 +258,7 @@ def test_restore_ends_an_evacuation_and_brings_back_what_it_moved(tmp_path):
     assert tried == ["a"]
     assert not ended.complete
     assert ended.comment.startswith("the evacuation of hv1 was ended: 1 moved, 2 left: ")
-    assert done["restored"].rebind == {"a": "hv1"}
+    assert done["restored"].moved == {"a": "hv1"}
     assert (cloud.mark, away_of(cloud)) == (None, set())
     assert set(cloud.guests.values()) == {"hv1"}
     assert told.lines[0].startswith("virt.evacuate hv1, process ")
@@ -278,7 +278,7 @@ def test_restore_ends_an_evacuation_of_which_nothing_has_moved_yet(tmp_path):
 
     Evacuate(cloud, "hv1", PLAIN, move, Silent()).run()
     second.join()
-    assert [one.comment for one in done] == ["hv1 takes guests again: 0 moved"]
+    assert [one.comment for one in done] == ["hv1 accepts guests again: 0 moved"]
     assert (cloud.mark, cloud.guests, away_of(cloud)) == (None, {"a": "hv1"}, set())
     with pytest.raises(InvalidInput, match="hv1 is not in maintenance"):
         bring_back(cloud, cloud.move).run()
@@ -295,7 +295,7 @@ def test_a_second_restore_is_refused(tmp_path):
         words.extend(again.check().reasons)
         return cloud.move(guest, target)
 
-    assert outcome_of(bring_back(cloud, move).run()).rebind == {"a": "hv1"}
+    assert outcome_of(bring_back(cloud, move).run()).moved == {"a": "hv1"}
     assert "virt.restore hv1, process" in words[0]
 
 
@@ -313,7 +313,7 @@ def test_a_mark_that_somebody_changes_ends_the_evacuation(tmp_path, other):
     assert ended.comment.startswith("the evacuation of hv1 was ended: 1 moved, 1 left: late: ")
     assert cloud.guests == {"a": "hv3", "late": "hv1"}
     assert cloud.mark == {"reason": (other or {}).get("reason"), "guests": ["a"]}
-    assert outcome_of(bring_back(cloud, cloud.move).run()).rebind == {"a": "hv1"}
+    assert outcome_of(bring_back(cloud, cloud.move).run()).moved == {"a": "hv1"}
 
 
 def test_an_end_while_the_first_plan_is_made_is_an_end(tmp_path, monkeypatch):
@@ -343,8 +343,8 @@ def test_what_cannot_be_recorded_at_the_end_is_said_beside_what_was_moved(tmp_pa
         raise OSError(28, "No space left on device")
 
     outcome = drain(cloud, move)
-    assert outcome.rebind == {"a": cloud.guests["a"]}
-    assert outcome.unmoved["hv1"].startswith("what was moved is not recorded: [Errno 28]")
+    assert outcome.moved == {"a": cloud.guests["a"]}
+    assert outcome.unmoved["hv1"].startswith("the moves were not recorded: [Errno 28]")
 
 
 def test_one_migration_of_many_is_not_begun_once_the_evacuation_was_ended(tmp_path):

@@ -157,10 +157,10 @@ def test_the_request_to_placement():
         ({"mem": {"boot": 1, "max": "much"}}, "mem max"),
         ({"labels": ["a"]}, r"labels: give a dictionary of labels, not \['a'\]"),
         ({"prefer": "a"}, "prefer: give a dictionary of labels, not 'a'"),
-        ({"labels": {"rack": b"\xff"}}, "labels: .* is more than names with texts and numbers"),
-        ({"prefer": {"rack": {1, 2}}}, "prefer: .* is more than names with texts and numbers"),
-        ({"labels": {1: 2, "a": 3}}, "labels: .* is more than names with texts and numbers"),
-        ({"group_policy": "together"}, "group_policy 'together': it is one of "),
+        ({"labels": {"rack": b"\xff"}}, "labels: .* must contain only names with texts"),
+        ({"prefer": {"rack": {1, 2}}}, "prefer: .* must contain only names with texts"),
+        ({"labels": {1: 2, "a": 3}}, "labels: .* must contain only names with texts"),
+        ({"group_policy": "together"}, "group_policy 'together': must be one of "),
     ],
 )  # fmt: skip
 def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
@@ -418,7 +418,7 @@ def test_what_could_not_be_undone_is_in_the_error():
         (("web1", "key"), None, None, "the master did not get the key of web1"),
         (("web1", "key"), "another", None, "the master did not get the key of web1"),
         (("web1", "key"), " key\n", {"x": 1}, None), (("web1", None), None, None, None),
-        (("web1", None), None, {"x": 1}, "web1 has no disk of an image, so no minion"),
+        (("web1", None), None, {"x": 1}, "web1 has no disk with an image, and so no minion"),
     ],
 )  # fmt: skip
 def test_the_key_that_a_host_speaks_of_came_in(
@@ -448,9 +448,9 @@ STARTED = {"before": "shutdown", "after": "running"}
         (False, "shutdown", STARTED, None),
         (True, "running", {"before": "running", "after": None}, None),
         (True, "paused", {"before": "paused", "after": None},
-         "hv1: web1 was started but libvirt says paused"),
-        (True, "paused", {"before": "shutdown", "after": "paused"}, "libvirt says paused"),
-        (True, None, {"before": None, "after": None}, "hv1: web1 is no longer there"),
+         "hv1: web1 was started, but libvirt reports paused"),
+        (True, "paused", {"before": "shutdown", "after": "paused"}, "libvirt reports paused"),
+        (True, None, {"before": None, "after": None}, "hv1: web1 no longer exists there"),
         (True, "running", "yes", "hv1"),
         (True, "running", answer.lost("hv1"), None),
         (True, "shutdown", answer.lost("hv1"), answer.lost("hv1").error),

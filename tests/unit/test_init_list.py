@@ -98,7 +98,7 @@ def test_what_is_one_guests_own_is_named(arguments, own):
 
 def test_and_refused_in_one_line_before_anything_is_asked(tmp_path, deploy):
     cloud = Cloud(tmp_path, 3)
-    words = r"^interfaces: mac: one guest alone can have that, and these are 40: name one, or"
+    words = r"^interfaces: mac: only a single guest can have that, and these are 40: deploy one, or"
     with pytest.raises(errors.InvalidInput, match=words):
         deploy(cloud, MANY, arguments={"interfaces": [{"name": "eth0", "mac": "x"}]})
     with pytest.raises(errors.InvalidInput, match="web1 and WEB1: host names do not differ by"):
@@ -151,7 +151,7 @@ def test_a_test_says_why_one_would_not_be(tmp_path, deploy):
     assert "web2: virt.clone" in found["web2"]["comment"]
     found, code = deploy(cloud, ["web4"], test=True, pillar={"a": 1})
     assert code == 1
-    assert found["web4"]["comment"].startswith("pillar: ")
+    assert found["web4"]["comment"].startswith("this master does not serve the pillar")
 
 
 # -- what is made -------------------------------------------------------------------------------

@@ -92,9 +92,9 @@ def test_one_that_is_kept_by_somebody_is_left_to_him(tmp_path, verb):
     cloud = cloud_with(tmp_path, OFF if verb == "start" else RUN)
     ha_provider.store_managed(cloud.opts, {"web1": "somebody"})
     [why] = Lifecycle(cloud, "web1", verb).check().reasons
-    assert why.startswith("web1 is kept by somebody")
+    assert why.startswith("web1 is managed by somebody")
     heard = heard_by(cloud)
-    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+    with pytest.raises(errors.OperationFailed, match="web1 is managed by somebody"):
         Lifecycle(cloud, "web1", verb).run()
     assert heard == []
 

@@ -334,7 +334,7 @@ def test_one_that_another_master_made_meanwhile_is_not_made_twice(tmp_path, depl
     cloud.first = first
     done = deployed(cloud, wishes(12))
     assert list(done.details["failed"]) == ["web003"]
-    assert "at the same moment" in done.details["failed"]["web003"]
+    assert "at the same time" in done.details["failed"]["web003"]
     there = [one for has in cloud.guests.values() for name, one in has.items() if name == "web003"]
     assert there == [theirs]
     assert sum(len(has) for has in cloud.guests.values()) == 12

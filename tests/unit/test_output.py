@@ -210,9 +210,9 @@ def test_a_log_has_plain_lines_and_not_the_passing_ones(output, terminal):
 
 
 def test_a_table_without_a_row_is_not_drawn(output):
-    """As virt.repair returns it where nothing is left over."""
-    found = {"result": None, "comment": "nothing is left over", "table": [["what", "is wrong"]]}
-    assert output({"repair": found}) == "nothing is left over"
+    """As virt.repair returns it where no leftovers."""
+    found = {"result": None, "comment": "no leftovers", "table": [["what", "is wrong"]]}
+    assert output({"repair": found}) == "no leftovers"
 
 
 def test_a_plan_is_its_sentence_and_its_table(output):

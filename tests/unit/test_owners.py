@@ -69,7 +69,7 @@ def test_what_says_nothing_is_no_file(opts):
 @pytest.mark.parametrize("wrong", ["../x", "", "web1"])
 def test_what_is_no_uuid_is_nobodys_and_is_not_written(opts, wrong):
     assert owners.load(opts, wrong) == Owner("")
-    with pytest.raises(errors.OperationFailed, match="web1 has no UUID that can be written down"):
+    with pytest.raises(errors.OperationFailed, match="web1 has no valid UUID"):
         owners.set_owner(opts, wrong, "web1", "bob")
     assert not Path(opts["pki_dir"]).exists()
 
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_named_and_overwritten_by_nobody(opts, text):
 
 def test_of_two_looks_one_waits_and_the_lock_is_let_go(opts, monkeypatch):
     monkeypatch.setattr(owners.file_lock, "time", Clock(time.time()))
-    before, told = handles(opts), "a look at what users have"
+    before, told = handles(opts), "a quota check"
     for _ in range(2):
         with owners.one_at_a_time(opts):
             with (

@@ -120,9 +120,9 @@ def test_a_disk_that_somebody_began_to_use_since_the_plan_is_not_said_to_be_dele
     ("said", "why"),
     [
         (down("hv2"), f"hv2: {down('hv2').error}"),
-        ({}, "hv2: it does not say who uses it"),
-        ([], "hv2: it does not say who uses it"),
-        (True, "hv2: it does not say who uses it"),
+        ({}, "hv2: its answer does not include the path"),
+        ([], "hv2: its answer does not include the path"),
+        (True, "hv2: its answer does not include the path"),
         (NOBODY, None),
     ],
 )
@@ -161,10 +161,10 @@ def test_who_once_handed_in_a_key_and_is_accepted_is_one_that_was_not_asked(tmp_
     monkeypatch.setattr(
         shared_storage_check.target, "accepted", lambda opts: ["hv1", "hv3", "hv4", "web1"]
     )
-    why = "virt:hosts does not match it, and guests were made on it"
+    why = "virt:hosts does not match it, but guests were created on it"
     found = UNMATCHED(opts, ["hv1", "hv2"])
     assert found.keys() == {"hv3", "hv4"}
-    advice = "if it runs none and is no hypervisor any more: salt-run virt.revoke hv3"
+    advice = "if it is no longer a hypervisor: salt-run virt.revoke hv3"
     assert found["hv3"] == f"{why}; {advice}"
     monkeypatch.setattr(shared_storage_check.target, "accepted", None)
     assert UNMATCHED(opts, ["hv1", "hv2", "hv3", "hv4", "gone"]) == {}
@@ -388,9 +388,15 @@ WEB = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
     ("guests", "words"),
     [
         ({"web1": {**WEB, "deployment": "shop"}}, None),
-        ({"web1": {**WEB, "deployment": "bar"}}, "web1 on hv1 is not of deployment shop by now"),
-        ({"web1": WEB}, "web1 on hv1 is not of deployment shop by now: it stays"),
-        ({"web2": {**WEB, "deployment": "shop"}}, "web1 on hv1 is not of deployment shop by now"),
+        (
+            {"web1": {**WEB, "deployment": "bar"}},
+            "web1 on hv1 no longer belongs to deployment shop",
+        ),
+        ({"web1": WEB}, "web1 on hv1 no longer belongs to deployment shop: it stays"),
+        (
+            {"web2": {**WEB, "deployment": "shop"}},
+            "web1 on hv1 no longer belongs to deployment shop",
+        ),
         (None, f"hv1: {down('hv1').error}"),
     ],
 )

@@ -176,7 +176,7 @@ def test_when_the_answer_to_a_start_is_lost_the_guests_state_is_what_counts(tmp_
     report = Report(Cloud(tmp_path), "web1", "init")
     for fleet, why in (
         (lost, "hv1: no answer"),
-        (done, "hv1: web1 was started but libvirt says shutdown"),
+        (done, "hv1: web1 was started, but libvirt reports shutdown"),
     ):
         if state == "running":
             assert deliver(fleet, report, "hv1", "web1", start_policy=BY) == "running"
@@ -190,14 +190,14 @@ def test_a_pillar_for_a_guest_without_a_minion_is_refused(tmp_path):
     cloud = Cloud(tmp_path)
     report, made = Report(cloud, "web1", "init"), GuestKey(name="web1")
     assert confirm_key(cloud, report, "hv1", "web1", made) is None
-    with pytest.raises(errors.InvalidInput, match="web1 has no disk of an image, so no minion"):
+    with pytest.raises(errors.InvalidInput, match="web1 has no disk with an image"):
         confirm_key(cloud, report, "hv1", "web1", made, {"role": "web"})
 
 
 def test_who_would_be_allowed_to_what(tmp_path):
     cloud = Cloud(tmp_path)
     found = would(Authorize(cloud, "c", "hv2"))
-    assert found.comment.startswith("hv2 would be allowed to hand in the key of c once, within")
+    assert found.comment.startswith("hv2 would be permitted to submit the key of c once, within")
     assert authorization.Authorizations(cloud.opts).hosts() == set()
     Authorize(cloud, "c", "hv2").run()
     assert authorization.Authorizations(cloud.opts).hosts() == {"hv2"}
@@ -210,7 +210,7 @@ def test_of_a_minion_that_is_no_guest_of_this_master_no_host_is_asked(tmp_path):
     assert "'a/b' cannot be" in why
     found = Eject(cloud, "stranger").check()
     assert (found.nothing, found.comment) == (
-        True, "stranger is no guest that this master made",
+        True, "stranger is not a guest that this master created",
     )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def test_of_a_new_name(tmp_path, kind):
     assert "an accepted key for new" in key
     gone, taken = reasons(kind(cloud, report, "gone", "b"))
     assert "no guest 'gone'" in gone
-    assert reasons(kind(cloud, report, "a", "a")) == ("a is its name already",)
+    assert reasons(kind(cloud, report, "a", "a")) == ("a is already its name",)
     assert len(reasons(kind(cloud, report, "a/", "b/"))) == 2
 
 

@@ -94,7 +94,9 @@ def test_a_host_whose_libvirt_alone_is_down_is_not_lost(tmp_path, moved):
     cloud.processes = {}
     assert recover.recover(cloud, "web1", report, lost="hv2")[0] == "hv1"
     [(_, words)] = report.steps
-    assert words.endswith("; its minion answers: no process of web1 lives there by libvirt's files")
+    assert words.endswith(
+        "; its minion answers: by libvirt's files, no process of web1 is running there"
+    )
 
 
 def test_of_an_address_that_is_said_to_be_lost_any_host_may_be_the_one(tmp_path, moved):
@@ -177,11 +179,11 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
     [
         ({"outcome": "moved", "left": {}}, "web1 is on the target; hv1 was cleaned"),
         ({"outcome": "undone", "left": {}}, "web1 is on hv1; the target was cleaned"),
-        ({"left": {}}, "web1: there was no unfinished migration"),
+        ({"left": {}}, "web1: it has no unfinished migration"),
         (
             {"outcome": "undone", "left": {"hv3": "b", "hv2": "a"}, "kept": {"/x": "used"}},
-            "web1 is on hv1; /x stays: used; something may be left on hv2: a; "
-            "something may be left on hv3: b; salt-run virt.migrate_recover web1 looks again",
+            "web1 is on hv1; /x stays: used; files may be left on hv2: a; "
+            "files may be left on hv3: b; run salt-run virt.migrate_recover web1 again",
         ),
     ],
 )
@@ -256,11 +258,11 @@ def test_hosts_that_are_updated_are_asked_once_and_only_those_that_are_meant():
     [
         ({}, ""),
         ({"deleted": ["/a"]}, "all of it was removed from hv1"),
-        (DONE, "on hv1 /b stays: used by db1; salt-run virt.migrate_recover web1 looks again"),
+        (DONE, "on hv1 /b stays: used by db1; run salt-run virt.migrate_recover web1 again"),
         (
             errors.OperationFailed("it broke"),
-            "what it may have made on hv1 stays: it broke; salt-run virt.migrate_recover web1 "
-            "looks again",
+            "what it may have created on hv1 stays: it broke; "
+            "run salt-run virt.migrate_recover web1 again",
         ),
     ],
 )
@@ -327,5 +329,5 @@ def test_a_person_says_that_it_was_removed(tmp_path, moved):
     host, found = recover.recover(cloud, "web1", Report(), removed=True)
     assert cloud.asked[0][2] == {"vm_": "web1", "removed": True}
     said = recover.recovery_text("web1", host, found)
-    assert said.startswith("web1 was removed, and its migration from hv1 is ended; ")
+    assert said.startswith("web1 was removed, and its migration from hv1 has ended; ")
     assert "/a" in said

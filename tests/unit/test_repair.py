@@ -174,7 +174,7 @@ def test_what_is_advised_for_a_guest_on_two_hosts_deletes_no_disk(cloud):
     assert twice.repair is None
     words = " ".join([twice.remedy, twice.command, twice.problem, twice.evidence])
     assert "purge" not in words
-    assert "stop it and undefine it" in twice.remedy
+    assert "stop the other one and undefine it" in twice.remedy
     ways = "salt hv1 virt.undefine vm_=two; salt hv2 virt.undefine vm_=two"
     assert twice.command == f"one of: {ways}"
     with pytest.raises(errors.OperationFailed) as caught:
@@ -297,7 +297,7 @@ def test_a_guest_whose_owner_was_not_recorded_is_named(tmp_path):
     assert found.problem == "created for anna b, and the master did not record the owner"
     assert found.command == "salt-run virt.own web1 'anna b'"
     with owners.making(cloud.opts, {"web1": owners.PendingGuest("anna b", 1, 1, 1)}):
-        assert repair.find_leftovers(cloud)[0] == [], "it is being made"
+        assert repair.find_leftovers(cloud)[0] == [], "a guest is being created"
     assert repair.find_leftovers(cloud)[0] == []
 
 
@@ -337,7 +337,7 @@ def test_to_look_says_all_and_changes_nothing(cloud):
     assert [one["name"] for one in found.details["findings"]] == ["a", "b", "m", "two"]
     cloud.left = {"hv1": left()}
     found = repair.Repair(cloud, Silent()).check()
-    assert (found.comment, found.complete) == ("nothing is left over", True)
+    assert (found.comment, found.complete) == ("no leftovers", True)
 
 
 DOWN = f"hv3: {down('hv3').error}"
@@ -395,10 +395,10 @@ def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
     [key] = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
     ha_provider.store_managed(cloud.opts, {"web1": "somebody", "half": "somebody"})
     assert [one.code for one in repair.find_leftovers(cloud)[0]] == [repair.HALF_MADE]
-    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+    with pytest.raises(errors.OperationFailed, match="web1 is managed by somebody"):
         key.repair()
     found = repair.Repair(cloud, Silent()).run()
-    assert "half is kept by somebody" in found.comment
+    assert "half is managed by somebody" in found.comment
     assert cloud.called == []
 
 

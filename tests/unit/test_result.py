@@ -32,11 +32,11 @@ def test_a_plan_has_the_shape_of_a_result():
         ([], {"name": "web1", "target": "nowhere"}, "web1", "no such host"),
         (
             ["web1"], {}, "web1",
-            "virt.move: missing a required argument: 'target'; its manual: salt-run -d virt.move",
+            "virt.move: missing a required argument: 'target'; help: salt-run -d virt.move",
         ),
         (
             ["web1", "a", True, "b"], {}, "web1",
-            "virt.move: too many positional arguments; its manual: salt-run -d virt.move",
+            "virt.move: too many positional arguments; help: salt-run -d virt.move",
         ),
     ],
 )  # fmt: skip

@@ -102,7 +102,7 @@ def test_a_guest_that_was_moved_away_is_looked_for_on_the_other_hosts(cloud):
     revocation.refuse_running(cloud, "hv9")
     heard(cloud, 100, "hv9", "web1")
     cloud.has = {"hv1": {"web1": "shutdown"}}
-    with pytest.raises(errors.OperationFailed, match=r"had web1 when it was last heard"):
+    with pytest.raises(errors.OperationFailed, match=r"had web1 when it last answered"):
         revocation.refuse_running(cloud, "hv9")
 
 
@@ -132,7 +132,7 @@ def test_what_an_earlier_version_wrote_down_may_have_run(cloud):
 def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
     revocation.refuse_running(cloud, "hv77")
     location_cache.store_host(cloud.opts, "hv77", {"db1": "running"})
-    with pytest.raises(errors.OperationFailed, match=r"had db1 when it was last heard"):
+    with pytest.raises(errors.OperationFailed, match=r"had db1 when it last answered"):
         revocation.refuse_running(cloud, "hv77")
 
 

@@ -89,7 +89,7 @@ def later(fleet, *answers):
 
 
 def test_who_answered_once_is_silent_and_not_unknown(fleet, monkeypatch):
-    """So that a name which it may have is not free."""
+    """So that a name which it may have is in use."""
     assert fleet.hosts() == ["hv1", "hv2"]
     assert later(fleet, "hv1").hosts() == ["hv1", "hv2"]
     assert client._Job(later(fleet, "hv1"), ["hv2"], None).unanswered == set()
@@ -141,7 +141,9 @@ def test_those_of_this_master_have_its_keys_and_certificates(fleet):
 
 def test_a_guest_that_is_nowhere_may_be_where_nobody_is_known(fleet, monkeypatch):
     monkeypatch.setattr(fleet, "ask", lambda hosts, fun: [answer.Answer("hv1", {"a": "running"})])
-    with pytest.raises(errors.NotFound, match="hosts below one that does not answer are not known"):
+    with pytest.raises(
+        errors.NotFound, match="hosts below a syndic that does not answer are unknown"
+    ):
         find.locate(fleet, "web1")
     assert find.locate(fleet, "a") == ("hv1", "running")
     fleet.opts["order_masters"] = False
@@ -188,7 +190,7 @@ def test_a_key_without_a_guest_is_deleted_by_a_person_alone(fleet, monkeypatch):
 def test_the_key_of_a_guest_below_a_syndic_is_its_own_masters(fleet, monkeypatch, status):
     monkeypatch.setattr(KeyStore, "status", lambda _self, name: status)
     goes, why = Purge(fleet, "web1")._key("hv2", "")
-    assert (goes, "its own master has the key" in why) == (False, True)
+    assert (goes, "the syndic's master has the key" in why) == (False, True)
 
 
 VERB = re.compile(r"`(\w+)`")

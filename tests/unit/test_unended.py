@@ -87,12 +87,12 @@ def test_what_a_dead_init_half_made_goes_and_is_made_again(tmp_path):
         (
             {**HALF, "deployment": "other"},
             ["web1"],
-            "of somebody else: see salt-run virt.repair name=web1",
+            "of another operation: see salt-run virt.repair name=web1",
         ),
         (
             {**HALF, "deployment": None},
             ["web1"],
-            "of somebody else: see salt-run virt.repair name=web1",
+            "of another operation: see salt-run virt.repair name=web1",
         ),
     ],
 )
@@ -232,8 +232,8 @@ def test_what_a_host_still_works_at_is_not_made_elsewhere(tmp_path):
     told(cloud)
     found = plan(cloud)
     assert found.placed == {}
-    assert "hv1 is still at work on web1: virt.init, process 7" in found.failed["web1"]
+    assert "hv1 is still working on web1: virt.init, process 7" in found.failed["web1"]
     (wish,) = (deploy.parse_guest(name, said, "shop") for name, said in WISH.items())
     report = type("Report", (), {"step": lambda *_, **__: None, "failed": lambda *_: None})()
-    with pytest.raises(errors.OperationFailed, match="still at work on web1"):
+    with pytest.raises(errors.OperationFailed, match="still working on web1"):
         Init(cloud, policy.from_config(None, None), wish, report).run()

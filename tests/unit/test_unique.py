@@ -136,7 +136,7 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
     if begins:
         intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(begins)
     if refused:
-        with pytest.raises(errors.OperationFailed, match="still at work on web1: virt"):
+        with pytest.raises(errors.OperationFailed, match="still working on web1: virt"):
             unique.check(cloud, "web1", {})
     else:
         unique.check(cloud, "web1", {})
@@ -183,11 +183,11 @@ def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
     monkeypatch.setattr(unique, "YIELD_S", -1)
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     now.slept.clear()
-    with pytest.raises(errors.AlreadyExists, match="created on hv2 at the same moment as on hv1"):
+    with pytest.raises(errors.AlreadyExists, match="created on hv2 at the same time as on hv1"):
         unique.resolve(cloud, told, "web1", "hv1")
     cloud.answers["hv2"]["virt.vm_state"] = {"web1": "shutdown"}
     now.slept.clear()
-    with pytest.raises(errors.AlreadyExists, match="created on hv1 at the same moment as on hv2"):
+    with pytest.raises(errors.AlreadyExists, match="created on hv1 at the same time as on hv2"):
         unique.resolve(cloud, told, "web1", "hv2")
     assert now.slept == []
 
@@ -232,7 +232,7 @@ def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
     has = lost(guests={"web1": "running"}, operations=operations, **more)
     has["virt.vm_state"] = "!gone wrong"
     cloud = Cloud(tmp_path, hv1=has)
-    with pytest.raises(errors.AlreadyExists, match="created by somebody else") as caught:
+    with pytest.raises(errors.AlreadyExists, match="created by another operation") as caught:
         init(cloud).run()
     assert ("hv1", "virt.purge") not in cloud.called
     assert "virt.purge" not in caught.value.text
@@ -440,7 +440,7 @@ def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed)
     assert hosts.most <= 1
     assert there == [one for one in ended if one in hosts.guests]
     for text in set(ended) - set(there):
-        assert "exists already" in text or "at the same moment" in text
+        assert "exists already" in text or "at the same time" in text
 
 
 @pytest.mark.parametrize(("own", "other"), [("hv1", "hv2"), ("hv2", "hv1")])
@@ -460,7 +460,7 @@ def test_one_that_was_there_before_stays_whatever_its_host_is_called(
         return done
 
     hosts.do = meanwhile
-    with pytest.raises(errors.AlreadyExists, match=f"created on {other} at the same moment"):
+    with pytest.raises(errors.AlreadyExists, match=f"created on {other} at the same time"):
         init(Master(tmp_path, hosts), host=own).run()
     assert [host for host, has in hosts.guests.items() if has] == [other]
 
@@ -482,7 +482,7 @@ def test_a_copy_or_a_new_name_looks_again_too(tmp_path, monkeypatch, verb):
     hosts.do = do
     cloud = Master(tmp_path, hosts)
     kind = {"virt.clone": CloneGuest, "virt.rename": RenameGuest}[verb]
-    with pytest.raises(errors.AlreadyExists, match="b was created on hv1 at the same moment"):
+    with pytest.raises(errors.AlreadyExists, match="b was created on hv1 at the same time"):
         kind(cloud, Report(cloud, "b", "x"), "a", "b").run()
     assert hosts.guests["hv2"] == {"a": "shutdown"}
 

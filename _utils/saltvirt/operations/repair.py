@@ -107,7 +107,7 @@ class Repair:
         rows += [[f.guest, f.problem, f.remedy, f.command] for f in findings]
         rows += [[host, reason, "", ""] for host, reason in sorted(unreachable.items())]
         count_text = units.pluralize(len(findings), "leftover")
-        comment = count_text if findings else "nothing is left over"
+        comment = count_text if findings else "no leftovers"
         comment += " on the hosts that answered" if unreachable else ""
         changes = {"repaired": {f.guest: f.remedy for f in findings if f.repair}}
         details = {"table": rows, "findings": [f.data() for f in findings]}
@@ -240,8 +240,8 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
             continue
         yield Finding(
             BROKEN_OFF, name,
-            f"its migration from {host} was broken off",
-            f"a person decides: {migration.wrong}"
+            f"its migration from {host} was interrupted",
+            f"manual: {migration.wrong}"
             if migration.wrong
             else "both hosts are asked, and the migration is completed or undone",
             f"{host} has a journal of its migration to {migration.target or 'another host'}, and "
@@ -258,7 +258,7 @@ def _used_finding(host: str, name: str, reason: str) -> Finding:
     return Finding(
         HALF_MADE, name,
         f"its creation on {host} was interrupted, but {reason}",
-        "a person decides: it may hold data, and lack its host name and its key; keep it as it is, "
+        "manual: it may contain data, and lack its host name and its key; keep it as it is, "
         "or remove it with its disks",
         f"its record on {host} names the process that created it, and that process has ended; "
         f"libvirt there says that {reason}",
@@ -272,7 +272,7 @@ def _backup_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
     for name in data.backups:
         yield Finding(
             BACKUP, name,
-            f"a backup of it on {host} was broken off",
+            f"a backup of it on {host} was interrupted",
             f"ended on {host}, and what the guest overwrote meanwhile is removed there",
             f"{host} has a record of what the backup began, and no process is working on it",
             host,
@@ -284,7 +284,7 @@ def _target_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
     for name, _, on in (key.rpartition("@") for key in data.left):
         yield Finding(
             TARGET_FILES, name,
-            f"{on} may hold files of a migration from {host} that was ended without it",
+            f"{on} may have files of a migration from {host} that was ended without it",
             f"removed from {on}",
             f"{host} has a record of what was created on {on}, which did not answer then",
             on,
@@ -309,7 +309,7 @@ def _disk_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
             ORPHAN_DISK, name,
             f"{', '.join([*paths, *unsure])} on {host} was being created for it by "
             f"{disks_made.what}, which was interrupted; no guest has it",
-            f"removed from {host}" if paths else f"a person decides: {unsure_text}",
+            f"removed from {host}" if paths else f"manual: {unsure_text}",
             f"{host} has a record of it, and the process that was creating it has ended",
             host,
             functools.partial(_remove_orphans, fleet, host, name) if paths else None,
@@ -374,7 +374,7 @@ def _abandoned(
         yield Finding(
             GIVEN_UP, name,
             f"created on {host} by {function}, which was given up or killed; {status}",
-            "a person decides: look whether it is that one, as somebody else may have created it "
+            "manual: check whether it is this guest, as another operation may have created it "
             "since; then start it, or purge it",
             f"{host} was asked to create it at {since}; this master did not see the end of that",
             host,
@@ -391,7 +391,7 @@ def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> I
             OWNER, name,
             f"created for {sanitize.one_line(pending_guest.owner)}, and the master did not record "
             f"the owner",
-            "a person decides: look whether it is that one, as somebody else may have created it "
+            "manual: check whether it is this guest, as another operation may have created it "
             "since; until its owner is recorded it counts in the quota of that user",
             "that user called virt.init; its process ended before the owner was recorded, the host "
             "did not answer, or the master could not write",
@@ -424,10 +424,10 @@ def _duplicates(
         yield Finding(
             DUPLICATE_GUEST, name,
             f"is on more than one host: {shown}",
-            "decide which one is right; on the other stop it and undefine it, which leaves "
+            "decide which one is right; stop the other one and undefine it, which keeps "
             "its disks: both may use the same ones",
-            "each of these hosts lists a domain of this name, and none has an operation or a "
-            "migration of it at work",
+            "each of these hosts lists a domain of this name, and none has a running operation or "
+            "migration of it",
             commands=f"{one_of}{'; '.join(undefine_commands)}" if undefine_commands else (
                 "; "
             ).join(sorted(inspect_commands)),
@@ -481,10 +481,10 @@ def _keys(fleet: Fleet, guests: Container[str], hosts: Container[str]) -> Iterat
         evidence = f"this master accepted the key for a guest of {host or 'a host not recorded'}"
         yield Finding(
             KEY, name,
-            "the master trusts its key, and no host has such a guest",
+            "the master accepts its key, and no host has the guest",
             "key deleted" if sure
-            else "look whether a machine uses it, wherever that is now; a person who knows that it "
-            "is gone for good removes its key from the master",
+            else "check whether a machine uses it, wherever that is now; if you know that it "
+            "is gone for good, remove its key from the master",
             f"{evidence}; every host that virt:hosts matches answered, none has it",
             repair=functools.partial(_delete_key, fleet, name) if sure else None,
             commands=f"salt {name} test.ping",
@@ -524,7 +524,7 @@ def _pillars(fleet: Fleet) -> Iterator[Finding]:
     for name in pillars.orphans(KeyStore(fleet.opts).accepted):
         yield Finding(
             PILLAR, name,
-            "the master keeps a pillar for it, and its key is gone",
+            "the master has a pillar for it, and its key is gone",
             "pillar removed",
             "a pillar was given to virt.init, and the key that it is bound to is not accepted",
             repair=functools.partial(pillars.remove, name),
@@ -538,7 +538,7 @@ def _permissions(fleet: Fleet) -> Iterator[Finding]:
             PERMISSION, name,
             f"a permission for {host} to hand in its key has expired",
             "permission removed",
-            "virt.authorize or an init allowed it, and its time is over",
+            "virt.authorize or an init permitted it, and its time is over",
             host,
             functools.partial(permissions.revoke, host, name),
         )  # fmt: skip

@@ -90,7 +90,7 @@ def init(cloud, name="web1", mem=512, **more):
 def test_a_guest_is_made_started_and_then_given(cloud):
     one = init(cloud, ha={"priority": 7, "failback": False})
     found = one.check()
-    assert "it would be given to high availability" in found.comment
+    assert "it would be added to high availability" in found.comment
     assert wishes(cloud).guests == {} and "virt.init" not in steps(cloud)
     seen = []
     cloud.first = lambda host, fun, kwarg: seen.append((fun, dict(wishes(cloud).guests)))
@@ -135,7 +135,7 @@ def test_one_that_would_be_tied_to_its_host_is_refused_before_anything_is_made(c
     assert len(found.reasons) == 2, found.reasons
     assert "disk vda is /srv/web1.qcow2" in found.reasons[0]
     assert "disk vda depends on /srv/_base/debian" in found.reasons[1]
-    with pytest.raises(errors.InvalidInput, match=r"web1 could run on hv00\d alone: disk vda"):
+    with pytest.raises(errors.InvalidInput, match=r"web1 could only run on hv00\d: disk vda"):
         init(cloud, ha=True).run()
     assert not any(cloud.guests.values()) and wishes(cloud).guests == {}
 
@@ -162,7 +162,7 @@ def test_a_guest_that_somebody_else_has_given_meanwhile_is_made_all_the_same(
 def test_that_it_was_given_is_a_step_of_its_own(cloud):
     host = init(cloud, ha=True).run().details["host"]
     [told] = [data for tag, data in cloud.told if tag.endswith("/kept")]
-    assert (told["message"], told["host"]) == ("web1: given to high availability", host)
+    assert (told["message"], told["host"]) == ("web1: added to high availability", host)
 
 
 @pytest.mark.parametrize("told", (
@@ -296,7 +296,7 @@ def many(cloud, monkeypatch, count, test=False, mem=512, **more):
 
 def test_all_of_a_list_are_given(cloud, monkeypatch):
     found = many(cloud, monkeypatch, 6, test=True, ha=True)
-    assert all("would be given to high availability" in one["comment"] for one in found.values())
+    assert all("would be added to high availability" in one["comment"] for one in found.values())
     assert wishes(cloud).guests == {}
     found = many(cloud, monkeypatch, 6, ha=True)
     assert "retcode" not in found
@@ -720,7 +720,7 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
         drain().run().details["left"]["web1"].startswith(f"{why}it is managed by high availability")
     )
     [row] = [row for row in drain().check().details["table"] if row[0] == "web1"]
-    assert row[2].startswith(f"{why}kept by high availability")
+    assert row[2].startswith(f"{why}managed by high availability")
 
 
 @pytest.mark.parametrize(("hosts", "guests", "words"), (
@@ -833,7 +833,7 @@ def test_a_deployment_gives_its_guests_once_and_takes_them_back(cloud, monkeypat
     found = deployed(cloud, monkeypatch, listed, test=True)
     assert found["result"] is None and wishes(cloud).guests == {}
     assert found["changes"]["web1"]["ha"]["new"]["priority"] == 3
-    assert "web2 would be given to high availability" in found["comment"]
+    assert "web2 would be added to high availability" in found["comment"]
     found = deployed(cloud, monkeypatch, listed)
     assert found["result"] is True
     assert sorted(wishes(cloud).guests) == ["web1", "web2"]
@@ -913,8 +913,8 @@ def test_one_that_is_not_given_whole_has_failed(cloud, monkeypatch):
 def test_one_that_nobody_is_to_keep_is_not_said_to_be_given(cloud, monkeypatch):
     found = deployed(cloud, monkeypatch, {"web1": {}, "web2": {"ha": True}}, test=True)
     assert "ha" not in found["changes"]["web1"]
-    assert "web1 would be given" not in found["comment"]
-    assert "web2 would be given" in found["comment"]
+    assert "web1 would be added" not in found["comment"]
+    assert "web2 would be added" in found["comment"]
 
 
 def test_one_that_is_tied_fails_and_the_others_are_made(cloud, monkeypatch):

@@ -182,7 +182,8 @@ def test_the_standing_answer_as_a_sentence():
     )
     found = MigrationCheck(True, (), disks={"vda": "overlay"}, certificates=until)
     assert migrate.verdict("web1", "hv2", found) == (
-        "web1 can be moved to hv2; disks: vda overlay; certificates hold until 2027-05-01 (hv2)"
+        "web1 can be moved to hv2; disks: vda overlay; "
+        "certificates are valid until 2027-05-01 (hv2)"
     )
     assert migrate.verdict("web1", "", MigrationCheck(True, ())) == "web1 can be moved"
     no = MigrationCheck(False, ("a", "b"), disks={}, certificates=until)
@@ -276,7 +277,7 @@ def test_what_somebody_keeps_is_his_to_recover(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished = {"hv1": ["web1"]}
     ha_provider.store_managed(cloud.opts, {"web1": "somebody"})
-    with pytest.raises(errors.OperationFailed, match="web1 is kept by somebody"):
+    with pytest.raises(errors.OperationFailed, match="web1 is managed by somebody"):
         recover.recover(cloud, "web1", Report())
     assert cloud.asked == []
 
@@ -377,7 +378,7 @@ def test_the_person_who_waits_is_told_each_step(tmp_path):
     told = Told()
     found = operation(cloud, "web1", "hv2", told).run().answer()["web1"]
     assert told.lines == [
-        "web1: ending a migration that was broken off on hv1",
+        "web1: ending a migration that was interrupted on hv1",
         "web1: moving it from hv1 to hv2", "web1: copying vda",
         "web1: 40 %, 3 MiB/s, 5 MiB/s changing, 7 s", "web1: 0 %, 1 s",
     ]  # fmt: skip
@@ -508,7 +509,7 @@ FAILED = Answer("hv1", error="disk full; web1 runs on hv1", kind="failed")
         ({}, "disk full; web1 runs on hv1; all of it was removed from hv2"),
         (
             {"/a": "used by db1"},
-            "on hv2 /a stays: used by db1; salt-run virt.migrate_recover web1 looks again",
+            "on hv2 /a stays: used by db1; run salt-run virt.migrate_recover web1 again",
         ),
     ],
 )
@@ -576,7 +577,7 @@ def test_the_key_goes_with_a_guest_whose_move_was_completed_and_the_answer_lost(
         ({"time_ms": None, "downtime_ms": None}, " over TLS"),
         (
             {"downtime_ms": None, "checkpoints_lost": {"c1": "no bitmap"}},
-            " over TLS in 1.5 s; checkpoint c1 is not known on hv2: no bitmap",
+            " over TLS in 1.5 s; checkpoint c1 does not exist on hv2: no bitmap",
         ),
     ],
 )
@@ -663,8 +664,8 @@ def test_what_only_a_target_has_is_taken_away_by_the_verb(tmp_path):
     host, found = recover.recover(cloud, "web1", Report())
     assert (host, found.deleted) == (None, ("/b",))
     said = recover.recovery_text("web1", host, found)
-    assert "something may be left on hv2: /a stays: used by db1" in said
-    assert said.endswith("salt-run virt.migrate_recover web1 looks again")
+    assert "files may be left on hv2: /a stays: used by db1" in said
+    assert said.endswith("salt-run virt.migrate_recover web1 again")
     with pytest.raises(errors.OperationFailed, match="unfinished"):
         recover.recover(cloud, "web1", Report(), lost="hv2")
 

@@ -165,7 +165,7 @@ def test_room_that_is_kept_is_that_of_all_hosts_and_not_who_overcommits(
         cloud.down = {"hv4"}
         with pytest.raises(errors.Refused) as raised:
             targets(cloud, request, keeper)
-        assert raised.value.text.endswith("hv2: it would break virt:ha:reserve: x")
+        assert raised.value.text.endswith("hv2: it would violate virt:ha:reserve: x")
         assert keeper.seen == ["hv1", "hv2", "hv3"]
     else:
         assert (targets(cloud, request, keeper).names, keeper.seen) == (["hv2"], None)
@@ -213,11 +213,11 @@ def test_test_true_shows_the_target_that_would_take_it(tmp_path):
 def test_overcommit_is_for_a_host_that_is_named(tmp_path):
     """It was a traceback, after the guest had been announced to move to None."""
     cloud = Choosy(tmp_path, **four())
-    with pytest.raises(errors.InvalidInput, match="overcommit=True needs the target"):
+    with pytest.raises(errors.InvalidInput, match="overcommit=True requires a target"):
         run(cloud, overcommit=True)
     [why] = check(cloud, overcommit=True).reasons
-    assert why.startswith("overcommit=True needs the target")
-    with pytest.raises(errors.InvalidInput, match="overcommit 'yes' is not True or False"):
+    assert why.startswith("overcommit=True requires a target")
+    with pytest.raises(errors.InvalidInput, match="overcommit 'yes' must be True or False"):
         run(cloud, "hv2", overcommit="yes")
     cloud.down = {"hv2"}
     with pytest.raises(errors.Refused, match="no host can take web1 from hv1: hv2: down"):

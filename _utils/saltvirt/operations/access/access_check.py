@@ -129,8 +129,8 @@ def _user_rights(opts: Mapping[str, Any], user: str) -> grants.UserRights:
         rights = grants.read(opts)
     except errors.InvalidInput as exc:
         raise errors.Denied(
-            "nothing is allowed to anybody: the master's virt:rights has an error; salt-run "
-            "virt.owners shows it to its operator"
+            "access denied to all users: the master's virt:rights is invalid; salt-run "
+            "virt.owners on the master shows the error"
         ) from exc
     return rights.for_user(user, requester.groups(opts, rights.eauth, user))
 
@@ -318,7 +318,7 @@ class _Limited:
         if not self._rights.may_name(self.verb, name):
             raise self._denied(f" for a guest {name}")
         if not all(map(self._rights.sees, cloud.instances_of(name))):
-            raise errors.AlreadyExists(f"the name {name} is not free")
+            raise errors.AlreadyExists(f"the name {name} is in use")
 
     def _creating_call(
         self, fleet: Fleet, stack: contextlib.ExitStack, everywhere: bool
@@ -341,7 +341,7 @@ class _Limited:
                 for name in init_args["name"]
             }  # fmt: skip
             if any(name in under_way for name in pending_guests):
-                raise errors.AlreadyExists("one of the names is not free: it is being made")
+                raise errors.AlreadyExists("one of the names is in use: a guest is being created")
             stack.enter_context(owners.making(self.opts, pending_guests))
         return lambda: self._create(fleet, cloud, list(pending_guests))
 
@@ -387,7 +387,7 @@ class _Limited:
         if self._rights.quota.unlimited:
             return ResourceAmount()
         if not amounts:
-            raise errors.Refused("no host can say what the guest would take")
+            raise errors.Refused("no host can compute what the guest would take")
         return ResourceAmount(1, *(max(column) for column in zip(*amounts, strict=True)))
 
     def _check_quota(
@@ -402,7 +402,7 @@ class _Limited:
             return
         if cloud.unreachable:
             raise errors.Refused(
-                f"what {self.user} has is not known while hosts do not answer: "
+                f"the guests of {self.user} are unknown while hosts do not answer: "
                 f"{', '.join(cloud.unreachable)}"
             )
         current = {
@@ -424,7 +424,7 @@ class _Limited:
         used = _sum([*current.values(), *coming])
         reason = grants.quota_excess(self._rights.quota, used, _sum([amount] * count))
         if reason:
-            raise errors.Denied(f"the quota of {self.user} does not allow it: {reason}")
+            raise errors.Denied(f"the quota of {self.user} would be exceeded: {reason}")
 
     def _unrecorded(self, cloud: _Cloud) -> dict[str, owners.PendingGuest]:
         """Return name to PendingGuest of the guests that were created for users and whose owners
@@ -460,10 +460,10 @@ class _Limited:
             guest = after.hosts.get(host, {}).get(name)
             is_new = guest and self._is_new(guest.facts.uuid, before, after)
             if not (guest and is_new and self._record_owner(guest.facts.uuid, name)):
-                log.warning("%s on %s is nobody's: no new UUID of it is known", name, host)
+                log.warning("%s on %s has no owner: its new UUID is unknown", name, host)
                 self._count_unrecorded(name)
-                comment = f"{result[name].get('comment')}; the master could not record that it is "
-                comment += f"yours: its operator can, by salt-run virt.own {name} {self.user}"
+                comment = f"{result[name].get('comment')}; the master could not record you as "
+                comment += f"its owner: its operator can run salt-run virt.own {name} {self.user}"
                 result[name] = {**result[name], "comment": comment}
         redacted: Answer = redact(result)
         return redacted
@@ -542,7 +542,7 @@ def _visible_part(host_entry: Any, visible: set[str]) -> Any:
     """Return the part of one host's entry in virt.list or virt.query with the guests of these
     names."""
     if not isinstance(host_entry, dict) or "error" in host_entry:
-        return {"error": "it does not answer as it should"}
+        return {"error": "invalid answer"}
     if "vm_info" in host_entry:
         guests = {name: guest for name, guest in host_entry["vm_info"].items() if name in visible}
         return {

@@ -23,7 +23,7 @@ class Authorize:
         reasons = Reasons()
         with reasons:
             self._check_request(reasons)
-            comment = f"{self.host} would be allowed to {self._permission_text()}"
+            comment = f"{self.host} would be permitted to {self._permission_text()}"
             return Checked(self.name, comment, {"authorized": self.host})
         return reasons.checked(self.name)
 
@@ -50,4 +50,4 @@ class Authorize:
 
     def _permission_text(self) -> str:
         minutes = authorization.LIFETIME_S // 60
-        return f"hand in the key of {self.name} once, within {minutes} minutes"
+        return f"submit the key of {self.name} once, within {minutes} minutes"

@@ -88,7 +88,7 @@ def load(opts: file_lock.Opts, uuid: str) -> Owner:
     try:
         return Owner.from_answer(json.loads(text), str(path))
     except (ValueError, RecursionError) as exc:
-        raise errors.BadAnswer(f"{path} is damaged: remove it, and name the owner again") from exc
+        raise errors.BadAnswer(f"{path} is damaged: remove it, and record the owner again") from exc
 
 
 def set_owner(opts: file_lock.Opts, uuid: str, guest: str, owner: str | None) -> None:
@@ -104,7 +104,7 @@ def set_labels(opts: file_lock.Opts, uuid: str, guest: str, labels: tuple[str, .
 def _write(opts: file_lock.Opts, uuid: str, record: Owner) -> None:
     path = _path(opts, uuid)
     if path is None:
-        message = f"{record.guest} has no UUID that can be written down: {uuid!r}"
+        message = f"{record.guest} has no valid UUID: {uuid!r}"
         raise errors.OperationFailed(message)
     if record.owner is None and not record.labels:
         path.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def one_at_a_time(opts: file_lock.Opts) -> Iterator[None]:
     guests to the call of making(). Raises OperationFailed after ``virt:queue_timeout``."""
     path = _making(opts).parent / "lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    purpose = "a look at what users have"
+    purpose = "a quota check"
     handle = file_lock.wait(
         opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
     )

@@ -25,15 +25,15 @@ def refuse_running(fleet: Fleet, host: str) -> None:
             if running:
                 raise errors.OperationFailed(
                     f"{host} still runs {_listed(running)}: salt-run virt.evacuate {host}, or stop "
-                    "them; force=True revokes its certificates all the same, as of a host that was "
-                    "broken into, and other hosts may then start what it runs"
+                    "them; force=True revokes its certificates anyway, as of a host that was "
+                    "compromised, and other hosts may then start its guests"
                 )
             return
     _query_others(fleet, host)
     guest_names, last_heard = location_cache.unseen_guests(fleet.opts, host)
     if guest_names:
         raise errors.OperationFailed(
-            f"{host} does not answer, and had {_listed(guest_names)} when it was last heard "
+            f"{host} does not answer, and had {_listed(guest_names)} when it last answered "
             f"({last_heard}): if "
             "it still runs them, other hosts may start them a second time; power it off, then "
             "call this with force=True"

@@ -114,7 +114,8 @@ def _uuid(fleet: Fleet, name: str) -> str:
                 and owners.normalize_uuid(guest.uuid) == normalized
             ):
                 raise errors.OperationFailed(
-                    f"{name} on {host} has the UUID of {guest.name} on {other_host}: which is it?"
+                    f"{name} on {host} has the UUID of {guest.name} on {other_host}: "
+                    "two guests cannot share a UUID"
                 )
     return uuid
 
@@ -128,7 +129,7 @@ def _text(requirement: str, value: object) -> str:
 
 
 def _owner_text(owner: str | None) -> str:
-    return "nobody's" if owner is None else f"{owner}'s"
+    return "without an owner" if owner is None else f"owned by {owner}"
 
 
 def _labels_text(labels: list[str]) -> str:

@@ -115,7 +115,7 @@ def on_current_host(
     refusal = reserve.refusal(host, replace(guest, name=clone_name or name, state=state))
     message = _broken(f"{clone_name or name} on {host}", refusal)
     if refusal and not reserve.warns:
-        raise errors.Refused(f"{message}; overcommit=True does it all the same")
+        raise errors.Refused(f"{message}; overcommit=True ignores that")
     return message if refusal else ""
 
 

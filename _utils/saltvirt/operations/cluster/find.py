@@ -17,7 +17,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.journal import location_cache
 from saltvirt.placement import facts
 
-BELOW_SYNDIC = "this master has syndics: hosts below one that does not answer are not known here"
+BELOW_SYNDIC = "this master has syndics: hosts below a syndic that does not answer are unknown"
 
 
 class NamesOnDisk:

@@ -11,7 +11,9 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
 
-OTHER_VERSION = "answers as another version of Salt Virt does: salt {host} saltutil.sync_all"
+OTHER_VERSION = (
+    "answers in the format of another version of Salt Virt: salt {host} saltutil.sync_all"
+)
 
 # the smallest possible request
 _MINIMAL_REQUEST = facts.PlacementRequest(

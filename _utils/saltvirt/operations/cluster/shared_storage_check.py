@@ -56,8 +56,8 @@ def unmatched(opts: dict[str, Any], hosts: list[str]) -> dict[str, str]:
     revoked = crl.record(CertificateStore(opts["pki_dir"]))["hosts"]
     lost = lost.intersection(target.accepted(opts)).difference(revoked)
     reason = (
-        "virt:hosts does not match it, and guests were made on it; if it runs none and is no "
-        "hypervisor any more"
+        "virt:hosts does not match it, but guests were created on it; if it is no longer a "
+        "hypervisor"
     )
     return {host: f"{reason}: salt-run virt.revoke {host}" for host in sorted(lost)}
 
@@ -72,6 +72,6 @@ def _retain_reason(answer: Answer, path: str) -> str | None:
     if not answer.ok:
         return answer.error
     if not isinstance(answer.data, dict) or path not in answer.data:
-        return "it does not say who uses it"
+        return "its answer does not include the path"
     reason: str | None = answer.data[path]
     return reason

@@ -38,7 +38,7 @@ def check(
             f"and "
             f"it may run on one that does not answer: {'; '.join(reasons)}; wait for that"
             + (
-                f", or give {override_arg} when you know that it runs nowhere else"
+                f", or give {override_arg} if you know that it runs nowhere else"
                 if override_arg
                 else ""
             )

@@ -65,7 +65,7 @@ def refuse_alike(name: str, guest_names: Iterable[str]) -> None:
     for guest_name in guest_names:
         if guest_name.lower() == name.lower():
             raise errors.InvalidInput(
-                f"{guest_name} and {name}: host names do not differ by case, so these are one"
+                f"{guest_name} and {name}: host names do not differ by case, so these are the same"
             )
 
 
@@ -114,12 +114,12 @@ def resolve(
         places = ", ".join(other_hosts)
         if other_hosts[0] < host or (end is not None and time.monotonic() > end):
             raise errors.AlreadyExists(
-                f"{name} was created on {places} at the same moment as on {host}: that on {host} "
+                f"{name} was created on {places} at the same time as on {host}: the one on {host} "
                 "is removed"
             )
         if end is None:
             end = time.monotonic() + YIELD_S
-            report.step("twice", f"{name}: made on {places}, too: that one has to go")
+            report.step("twice", f"{name}: also created on {places}: that one has to be removed")
         time.sleep(POLL_S)
         guest_locations = find.locations(fleet)
     unreachable = {
@@ -164,13 +164,13 @@ def _refuse_at_work(fleet: Fleet, name: str, unreachable: dict[str, str]) -> Non
     owner = find.leftovers(fleet, record.host).at_work.get(name)
     if owner:
         raise errors.OperationFailed(
-            f"{record.host} is still at work on {name}: {owner}; wait for it"
+            f"{record.host} is still working on {name}: {owner}; wait for it"
         )
 
 
 def _advice() -> str:
     return (
-        f"wait for it, or give {ARGUMENT}=True when you know that none of them has a guest of that "
+        f"wait for it, or give {ARGUMENT}=True if you know that none of them has a guest of that "
         "name"
     )
 

@@ -68,9 +68,7 @@ def _bind_arguments(
         bound = signature.bind(*args, **kwargs)
     except TypeError as exc:
         name = function.__name__
-        raise errors.InvalidInput(
-            f"virt.{name}: {exc}; its manual: salt-run -d virt.{name}"
-        ) from exc
+        raise errors.InvalidInput(f"virt.{name}: {exc}; help: salt-run -d virt.{name}") from exc
     arguments = bound.arguments
     for word in sorted(arguments.keys() & _NAMES):
         value, needed = (

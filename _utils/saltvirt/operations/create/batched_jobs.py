@@ -89,7 +89,7 @@ class _PendingCall:
     def get(self) -> Answer:
         """Return the answer of a completed call."""
         if self.answer is None:
-            raise self.error or errors.OperationFailed("nobody has asked it")
+            raise self.error or errors.OperationFailed("the call was not submitted")
         return self.answer
 
 

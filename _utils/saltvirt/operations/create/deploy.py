@@ -100,7 +100,7 @@ class DeployPlan:
             ),
             *(f"{name} failed: {reason}" for name, reason in sorted(self.failed.items())),
         ]
-        return "; ".join(filter(None, parts)) or "nothing is listed"
+        return "; ".join(filter(None, parts)) or "the list is empty"
 
 
 _PARTIAL = "partially created by an interrupted init, and"
@@ -153,7 +153,7 @@ def _sized_disks(label: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     size = options.pop("size")
     if options.get("disks") or "default" not in (options["disk"], options.get("disk_profile")):
         raise errors.InvalidInput(
-            f"{label}: size is for the default disk profile; give disks, a list of name and size"
+            f"{label}: size requires the default disk profile; use disks, a list of name and size"
         )
     return [{"name": "system", "size": size}]
 
@@ -458,7 +458,7 @@ class Deploy:
                 deploy_plan.recreate.pop(init_request.name, None)
                 deploy_plan.failed[init_request.name] = "; ".join(reasons.texts)
             elif init.ha_options:
-                message = f"{init_request.name} would be given to high availability"
+                message = f"{init_request.name} would be added to high availability"
                 changes = {"ha": {"old": None, "new": init_request.ha}}
                 deploy_plan.ha_results[init_request.name] = Checked(
                     init_request.name, message, changes
@@ -544,7 +544,7 @@ class Deploy:
         if not self.init_requests:
             raise errors.InvalidInput(
                 f"deployment {self.deployment}: the list of guests is empty; nothing is removed, "
-                "so that no mistake removes them all: salt-run virt.purge removes a guest"
+                "because that would remove all of them: salt-run virt.purge removes a guest"
             )
         for name, host in deploy_plan.unlisted.items():
             try:

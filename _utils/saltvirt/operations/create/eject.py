@@ -69,4 +69,4 @@ class Eject:
         return True
 
     def _no_guest(self) -> str:
-        return f"{self.name} is no guest that this master made"
+        return f"{self.name} is not a guest that this master created"

@@ -86,7 +86,7 @@ class _NewName(abc.ABC):
 
     def _refuse_same_name(self) -> None:
         if names.guest(self.name) == names.guest(self.new):
-            raise errors.InvalidInput(f"{self.name} is its name already")
+            raise errors.InvalidInput(f"{self.name} is already its name")
 
     def _check_names(self, reasons: Reasons) -> None:
         """Check what a run checks when it takes the locks."""
@@ -307,11 +307,11 @@ class CloneGuest(_NewName):
         new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_event)
         answer = self.fleet.gather([host], "virt.clone", arguments, long=True, watch=watch)[host]
         if answer.kind == DOWN:
-            raise errors.OperationFailed(f"{host}: {answer.error}; nothing was made")
+            raise errors.OperationFailed(f"{host}: {answer.error}; nothing was created")
         try:
             return CreatedGuest.from_answer(answer.get(), host)
         except errors.ConnectionFailed as exc:
             raise errors.ConnectionFailed(
-                f"{exc.text}; it may be making {new}, or have made it: salt-run virt.repair "
+                f"{exc.text}; it may be creating {new}, or have created it: salt-run virt.repair "
                 f"name={new} shows what is left of it"
             ) from exc

@@ -159,7 +159,7 @@ class Init:
         """Return the notes about HA and warnings for the comment."""
         ha_note = f"; {self.ha_result.comment}" if self.ha_result else ""
         if self.ha_options and not ha_note:
-            ha_note = f"; it {verb} given to high availability"
+            ha_note = f"; it {verb} added to high availability"
         return f"{ha_note}; {self.warning}" if self.warning else ha_note
 
     def make(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> Placed:
@@ -213,7 +213,7 @@ class Init:
         if self.init_request.pillar:
             pillars.check(self.fleet.opts, self.init_request.pillar)
             if not self.init_request.seeded:
-                raise errors.InvalidInput("pillar: the guest gets a minion's key only with seed")
+                raise errors.InvalidInput("pillar: the guest has a minion's key only with seed")
 
     def decide(
         self, request: facts.PlacementRequest, reasons: Reasons
@@ -345,7 +345,7 @@ class Init:
         for reason in resources:
             with reasons:
                 raise errors.InvalidInput(
-                    f"{self.init_request.name} could run on {host} alone: {reason}"
+                    f"{self.init_request.name} could only run on {host}: {reason}"
                 )
 
     def check_secrets(self, hosts: Iterable[str]) -> None:
@@ -440,10 +440,10 @@ class Init:
         name = self.init_request.name
         operation = provider.plan_change(self.fleet, name, self.ha_options, created_on=host)
         if operation:
-            undo.push(f"take {name} from high availability", provider.forget, self.fleet, name)
+            undo.push(f"remove {name} from high availability", provider.forget, self.fleet, name)
             done = operation.run()
             self.ha_result = done if isinstance(done, Result) else None
-            self.report.step("kept", f"{name}: given to high availability", host=host)
+            self.report.step("kept", f"{name}: added to high availability", host=host)
 
     def make_on(self, host: str, arguments: dict[str, Any]) -> GuestKey:
         """Create the guest on the host, and return its answer. By then its key has arrived."""
@@ -509,7 +509,7 @@ class Init:
                 "key: "
                 f"salt-run virt.repair name={name} shows what to do"
             )
-        self.report.step("found", f"{name}: {lost.error}; it is there", host=host)
+        self.report.step("found", f"{name}: {lost.error}; it exists there", host=host)
         return GuestKey(name=name, host=host, pub_key=key)
 
     def check_creator(self, host: str, leftovers: Leftovers) -> None:
@@ -523,11 +523,11 @@ class Init:
             return
         if leftovers.operations is None:
             raise errors.OperationFailed(
-                f"{host} does not say who created {name}: update Salt Virt there"
+                f"{host} does not report which operation created {name}: update Salt Virt there"
             )
         if leftovers.operations.get(name) != self.init_request.operation:
             raise errors.AlreadyExists(
-                f"{name} on {host} was created by somebody else, and stays as it is"
+                f"{name} on {host} was created by another operation, and stays as it is"
             )
 
 
@@ -616,14 +616,14 @@ def confirm_key(
     handed_key, key = created.pub_key, KeyStore(fleet.opts).accepted(name)
     if handed_key and not (key and handed_key.split() == key.split()):
         raise errors.KeyRefused(
-            f"{host}: the master did not get the key of {name} by the ext_pillar virtkey; "
+            f"{host}: the master did not get the key of {name} through the ext_pillar virtkey; "
             f"the logs of the master and of {host} say why (an older version there: salt {host} "
             "saltutil.sync_all)"
         )
     if handed_key:
         report.step("accepted", f"{name}: key accepted", host=host)
     elif pillar:
-        raise errors.InvalidInput(f"pillar: {name} has no disk of an image, so no minion")
+        raise errors.InvalidInput(f"pillar: {name} has no disk with an image, and so no minion")
 
 
 def deliver(
@@ -645,7 +645,7 @@ def deliver(
     else:
         state = _state(fleet, host, name)
     if start_policy and state != RUNNING:
-        raise errors.OperationFailed(f"{host}: {name} was started but libvirt says {state}")
+        raise errors.OperationFailed(f"{host}: {name} was started, but libvirt reports {state}")
     report.step("done", f"{name}: {state}", host=host, state=state)
     return state
 
@@ -664,7 +664,7 @@ def _start_guest(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jo
             raise
         return RUNNING
     if power.before is None:
-        raise errors.OperationFailed(f"{host}: {name} is no longer there")
+        raise errors.OperationFailed(f"{host}: {name} no longer exists there")
     return power.after or power.before
 
 

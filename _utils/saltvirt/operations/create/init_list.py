@@ -102,8 +102,8 @@ class InitList:
         unique_args = of_one.unique_arguments(first.arguments)
         if unique_args:
             raise errors.InvalidInput(
-                f"{', '.join(unique_args)}: one guest alone can have that, and these are "
-                f"{len(self.init_requests)}: name one, or describe each for virt.deployed"
+                f"{', '.join(unique_args)}: only a single guest can have that, and these are "
+                f"{len(self.init_requests)}: deploy one, or define each for virt.deployed"
             )
         for number, init_request in enumerate(self.init_requests):
             unique.refuse_alike(

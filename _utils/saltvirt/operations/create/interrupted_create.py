@@ -36,7 +36,7 @@ def judge(
         return _judge_partial(fleet, name, host, in_deployment)
     if record is None or record.host != host or guest.state == "running":
         return None, None
-    message = f"{record.what} of it was given up or killed: see salt-run virt.repair name={name}"
+    message = f"{record.what} for it was given up or killed: see salt-run virt.repair name={name}"
     never_started = record.what == "virt.init" and not record.started
     is_off = guest.state == "shutdown"
     if not (
@@ -65,7 +65,7 @@ def _judge_partial(
         return RECREATE, None
     return (
         None,
-        f"partially created by an interrupted init of somebody else: see salt-run virt.repair "
+        f"partially created by an interrupted init of another operation: see salt-run virt.repair "
         f"name={name}",
     )
 

@@ -174,7 +174,7 @@ def _labels(value: Any, argument: str) -> dict[str, Any]:
         json.dumps(value, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as exc:
         raise errors.InvalidInput(
-            f"{argument}: {units.short_repr(value)} is more than names with texts and numbers"
+            f"{argument}: {units.short_repr(value)} must contain only names with texts and numbers"
         ) from exc
     return value
 
@@ -182,5 +182,5 @@ def _labels(value: Any, argument: str) -> dict[str, Any]:
 def _group_policy(value: str) -> str:
     if value not in GROUP_POLICIES:
         choices = ", ".join(GROUP_POLICIES)
-        raise errors.InvalidInput(f"group_policy {value!r}: it is one of {choices}")
+        raise errors.InvalidInput(f"group_policy {value!r}: must be one of {choices}")
     return value

@@ -20,7 +20,7 @@ ASK_S, BRIEF_S = 20, 5
 def check(kind: str) -> None:
     """Raise InvalidInput for an unknown kind."""
     if kind not in KINDS:
-        raise errors.InvalidInput(f"wait_for {kind!r}: it is one of {', '.join(KINDS)}")
+        raise errors.InvalidInput(f"wait_for {kind!r}: must be one of {', '.join(KINDS)}")
 
 
 def wait_for_answer(fleet: Fleet, host: str, name: str, kind: str, timeout_s: float) -> float:

@@ -198,7 +198,7 @@ class Purge:
         ] or [None]
         if deployment != self.deployment:
             raise errors.OperationFailed(
-                f"{self.name} on {host} is not of deployment {self.deployment} by now: it stays"
+                f"{self.name} on {host} no longer belongs to deployment {self.deployment}: it stays"
             )
 
     def _locate(self, name: str) -> tuple[str, str, str]:
@@ -218,7 +218,10 @@ class Purge:
             return False, None
         keys = KeyStore(self.fleet.opts)
         if syndic.below(self.fleet.opts, host):
-            return False, f"{host} is below a syndic: its own master has the key, if it has one"
+            return (
+                False,
+                f"{host} is below a syndic: the syndic's master has the key, if there is one",
+            )
         if keys.status(self.name) is None:
             return False, None
         reason = keys.retain_reason(self.name, host)

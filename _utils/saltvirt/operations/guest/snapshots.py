@@ -42,8 +42,8 @@ def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
     """Return the guest's snapshots from its host. Raises OperationFailed."""
     response = fleet.call(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
     if response is None or isinstance(response, dict):
-        reason = response.get("error") if response else f"its answer says nothing of {name}"
-        raise errors.OperationFailed(f"which snapshots {name} has on {host} is not known: {reason}")
+        reason = response.get("error") if response else f"its answer does not include {name}"
+        raise errors.OperationFailed(f"the snapshots of {name} on {host} are unknown: {reason}")
     listed = response if isinstance(response, list) else []  # a text where it has none
     snapshots = [SnapshotInfo.from_answer(snapshot, host) for snapshot in listed]
     return {snapshot.name: snapshot for snapshot in snapshots}
@@ -59,7 +59,7 @@ def listing(fleet: Fleet, name: str) -> Result:
     if not snapshots:
         comment = f"{name} on {host} has no snapshots"
         return Result(name, comment, {}, {"host": host, "snapshots": []})
-    header = ["snapshot", "taken", "kind", "guest was", "on top of", "current"]
+    header = ["snapshot", "taken", "kind", "guest was", "based on", "current"]
     rows: list[list[str | None]] = [[*header]]
     for snapshot in snapshots.values():
         kind = "external" if snapshot.external else "internal"
@@ -239,14 +239,14 @@ class RevertToSnapshot(_SnapshotOperation):
     def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
         snapshot_name, arguments = self._arguments(host, snapshots)
         planned_change, _ = plan(self.fleet, host, SnapshotReverted, arguments)
-        comment = f"{self.name} on {host} would be put back to {snapshot_name}"
+        comment = f"{self.name} on {host} would be reverted to {snapshot_name}"
         comment = _and_notes(comment, planned_change.notes)
         return Checked(self.name, comment, {"reverted": snapshot_name}, {"host": host})
 
     def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
         snapshot_name, arguments = self._arguments(host, snapshots)
         change = run(self.fleet, host, SnapshotReverted, arguments)
-        comment = _and_notes(f"{self.name} on {host} was put back to {snapshot_name}", change.notes)
+        comment = _and_notes(f"{self.name} on {host} was reverted to {snapshot_name}", change.notes)
         return Result(self.name, comment, {"reverted": change.to_answer()}, {"host": host})
 
 

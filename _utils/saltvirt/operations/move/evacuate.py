@@ -111,7 +111,7 @@ class Evacuate:
             rows: list[list[Any]] = [["guest", "goes to", "reason"]]
             idle_reason = self._idle_reason()
             rows += [
-                [guest, None, "; ".join(filter(None, (idle_reason, f"kept by {manager}")))]
+                [guest, None, "; ".join(filter(None, (idle_reason, f"managed by {manager}")))]
                 for guest, manager in managed.items()
                 if guest in self._current_guests
             ]
@@ -151,7 +151,7 @@ class Evacuate:
                 outcome.add(managed_drain.drain(host, fleet.hosts()))
             for guest in self._unfinished():
                 end = f"salt-run virt.migrate_recover {guest}"
-                outcome.unmoved.setdefault(guest, f"its migration from {host} is not ended: {end}")
+                outcome.unmoved.setdefault(guest, f"its migration from {host} has not ended: {end}")
         return outcome.result(host, f"{host} is in maintenance")
 
     def _unfinished(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class Evacuate:
             outcome.add(moves.run(planned, self.migrate, self.report, self.limits))
         else:
             targets, unplaced = self._replan(outcome)
-            came = f"it came to {self.host} during the evacuation: evacuate {self.host} again"
+            came = f"it arrived on {self.host} during the evacuation: evacuate {self.host} again"
             unplaced.update(dict.fromkeys(targets, came))
         outcome.unmoved = {**unplaced, **outcome.unmoved}
         return outcome
@@ -194,7 +194,7 @@ class Evacuate:
             mark = record.write()
         except (errors.VirtError, OSError) as exc:
             message = exc.text if isinstance(exc, errors.VirtError) else sanitize.one_line(exc)
-            outcome.unmoved.setdefault(host, f"what was moved is not recorded: {message}")
+            outcome.unmoved.setdefault(host, f"the moves were not recorded: {message}")
             return False
         return lock.is_stopped(self.fleet.opts, host) or mark is None or mark.reason != self.reason
 
@@ -269,7 +269,7 @@ class Evacuate:
         except errors.ConnectionFailed as exc:
             if not has_results:
                 raise
-            return {}, {self.host: f"what is left on it is not known: {exc.text}"}
+            return {}, {self.host: f"its remaining guests are unknown: {exc.text}"}
 
 
 class RestoreHost:
@@ -303,7 +303,7 @@ class RestoreHost:
             planned, unknown = self._plan(EvacuationRecord(self.fleet, self.host))
             rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned.values())]
             rows += [[name, reason] for name, reason in unknown.items()]
-            comment = f"{self.host} would take guests again, and {len(planned)} would come back"
+            comment = f"{self.host} would accept guests again, and {len(planned)} would return"
             comment += f"; {owner}, would be stopped first" if owner else ""
             returning = {move.guest: self.host for move in planned.values()}
             return Checked(
@@ -326,14 +326,14 @@ class RestoreHost:
             record.forget(uuid for uuid, move in planned.items() if move.guest in outcome.moved)
             outcome.unmoved.update(unknown)
             record.open(foreign_guests)
-        return outcome.result(host, f"{host} takes guests again")
+        return outcome.result(host, f"{host} accepts guests again")
 
     def _stop(self, owner: str) -> None:
         """Stop an evacuation: the host accepts guests at once."""
         if not _evacuates(owner):
             raise lock.drained_error(self.host, owner)
         self._ends_evacuation = True
-        message = f"no further guest leaves {self.host}, those on their way are waited for"
+        message = f"no further guest leaves {self.host}, guests on their way are awaited"
         self.report.step("stops", f"{owner}, is stopped: {message}")
         mark = EvacuationRecord(self.fleet, self.host).mark()
         arguments = {"off": True, "guests": [*mark.guests] if mark else []}
@@ -371,7 +371,7 @@ class RestoreHost:
             places = guest_locations.guests.get(name, {})
             if self.host not in places and (places or guest_locations.unreachable):
                 unknown[name] = (
-                    f"{self.host} says that it was evacuated from there, "
+                    f"{self.host} reports that it was evacuated from there, "
                     "but this master did not move it"
                 )
         return planned, unknown
@@ -381,7 +381,7 @@ class RestoreHost:
         if not observation.hosts:
             return f"it is on no host that answers ({observation.silent})"
         if observation.moving:
-            return f"a migration of it is not ended: salt-run virt.migrate_recover {name}"
+            return f"one of its migrations has not ended: salt-run virt.migrate_recover {name}"
         if len(observation.hosts) > 1:
             places = ", ".join(sorted(observation.hosts))
             return f"it is on more than one host ({places}): salt-run virt.repair name={name}"

@@ -54,18 +54,18 @@ class HaManagedDrain:
             )  # it is asked first: who comes after that is seen on the host
             running = all_running = self._running(host)
         except errors.ConnectionFailed as exc:
-            outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
+            outcome.unmoved[host] = f"its remaining guests are unknown: {exc.text}"
             return outcome
         waited_s = 0.0
         while (running or coming) and waited_s < self.timeout_s and not self.idle_reason():
             if waited_s == 0 and running:
-                self.report.step("waits", f"{_list(running)} left to whoever keeps them")
+                self.report.step("waits", f"{_list(running)} left to their manager")
             self.wait(POLL_S)
             waited_s += POLL_S
             try:
                 coming, still_running = self.pending_arrivals(), self._running(host)
             except errors.ConnectionFailed as exc:
-                outcome.unmoved[host] = f"what is left on it is not known: {exc.text}"
+                outcome.unmoved[host] = f"its remaining guests are unknown: {exc.text}"
                 break
             if still_running != running:
                 running, all_running, waited_s = still_running, all_running | still_running, 0.0
@@ -76,7 +76,7 @@ class HaManagedDrain:
             name: f"{reason}; it is managed by {manager}" for name, manager in unmoved.items()
         }
         if coming and not running and not self.idle_reason():
-            outcome.unmoved.setdefault(host, f"guests may still come to it: {coming}")
+            outcome.unmoved.setdefault(host, f"guests may still move to it: {coming}")
         outcome.moved |= self._new_hosts(
             all_running - running, [name for name in other_hosts if name != host]
         )

@@ -202,9 +202,9 @@ def parse_request(
     """Return the parsed request. Raises InvalidInput."""
     overcommit = options.get("overcommit", False)
     if not isinstance(overcommit, bool):
-        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+        raise errors.InvalidInput(f"overcommit {overcommit!r} must be True or False")
     if overcommit and not target:
-        raise errors.InvalidInput("overcommit=True needs the target: name the host")
+        raise errors.InvalidInput("overcommit=True requires a target: name the host")
     return MigrationRequest(target, allow_others or not target, overcommit)
 
 
@@ -248,7 +248,7 @@ def verdict(name: str, target: str, examination: MigrationCheck) -> str:
         )
     if examination.certificates:
         first = min(examination.certificates, key=lambda certificate: certificate.until)
-        parts.append(f"certificates hold until {first.until[:10]} ({first.host})")
+        parts.append(f"certificates are valid until {first.until[:10]} ({first.host})")
     return "; ".join(parts)
 
 
@@ -547,7 +547,7 @@ class Migrate:
     def _end_earlier(self, host: str, guest_locations: MigrationLocations) -> RecoveryResult:
         """End a migration that was interrupted earlier."""
         self.report.step(
-            "recover", f"{self.name}: ending a migration that was broken off on {host}"
+            "recover", f"{self.name}: ending a migration that was interrupted on {host}"
         )
         return migration_end.end_migration(self.fleet, host, self.name, guest_locations.hosts)
 
@@ -677,7 +677,7 @@ def _summary(name: str, source: str, target: str, done: RecoveryResult) -> str:
     notes = [f"{path} was left on {source}: {reason}" for path, reason in done.kept.items()]
     lost_checkpoints = (done.checkpoints_lost or {}).items()
     notes += [
-        f"checkpoint {checkpoint} is not known on {target}: {reason}"
+        f"checkpoint {checkpoint} does not exist on {target}: {reason}"
         for checkpoint, reason in lost_checkpoints
     ]
     return "; ".join([text, *notes])

@@ -90,11 +90,11 @@ def _refuse_living(
     for host, response in answers.items():
         if response.ok and name in (response.data or ()):
             raise errors.InvalidInput(
-                f"{host} is not lost: its minion answers, and the process of {name} lives there; "
-                "start libvirt there, or end that process"
+                f"{host} is not lost: its minion answers, and the process of {name} is running "
+                "there; start libvirt there, or end that process"
             )
     if lost in answers and answers[lost].ok:
-        return f"; its minion answers: no process of {name} lives there by libvirt's files"
+        return f"; its minion answers: by libvirt's files, no process of {name} is running there"
     return ""
 
 
@@ -126,18 +126,18 @@ def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
 def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
     """Return the result of the host's ``virt.migrate_recover`` as a sentence."""
     leftovers = [
-        f"something may be left on {on}: {reason}"
+        f"files may be left on {on}: {reason}"
         for on, reason in sorted(recovery.leftovers_by_host.items())
     ]
     undone = f"{name} is on {host}" if leftovers else f"{name} is on {host}; the target was cleaned"
     moved = f"{name} is on {recovery.target or 'the target'}" + (
         "" if recovery.kept else f"; {host} was cleaned"
     )
-    removed = f"{name} was removed, and its migration from {host} is ended"
+    removed = f"{name} was removed, and its migration from {host} has ended"
     outcomes = {migrate.MOVED: moved, "undone": undone, "removed": removed}
     retained = [target_leftovers.retained_text(recovery.kept)] if recovery.kept else []
     next_steps = [target_leftovers.retry_hint(name)] if leftovers else []
-    nothing = f"{name}: there was no unfinished migration"
+    nothing = f"{name}: it has no unfinished migration"
     return "; ".join([outcomes.get(recovery.outcome, nothing), *retained, *leftovers, *next_steps])
 
 

@@ -87,7 +87,7 @@ def after_failure(fleet: Fleet, host: str, name: str) -> str:
     try:
         deleted, retained = clean(fleet, host, name)
     except errors.VirtError as exc:
-        return f"what it may have made on {host} stays: {exc.text}; {retry_hint(name)}"
+        return f"what it may have created on {host} stays: {exc.text}; {retry_hint(name)}"
     if retained:
         return f"on {host} {retained_text(retained)}; {retry_hint(name)}"
     return f"all of it was removed from {host}" if deleted else ""
@@ -95,7 +95,7 @@ def after_failure(fleet: Fleet, host: str, name: str) -> str:
 
 def retry_hint(name: str) -> str:
     """Return what to do about files that stay."""
-    return f"{_RECOVER} {name} looks again"
+    return f"run {_RECOVER} {name} again"
 
 
 def are_named(text: str, name: str) -> bool:
