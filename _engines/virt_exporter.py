@@ -1,6 +1,6 @@
 """
 Engine that serves metrics to Prometheus: on a hypervisor, the metrics of the host and its guests;
-on a master, the metrics of the cloud. See docs/metrics.md.
+on a master, the metrics of the cloud. See docs/how-to/metrics.md.
 
 Configuration of a minion or of a master:
 

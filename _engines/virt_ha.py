@@ -1,6 +1,6 @@
 """
 Engine of high availability on the master: it receives the heartbeats of the hypervisors' agents,
-fences failed hosts and starts their guests elsewhere. See docs/ha.md.
+fences failed hosts and starts their guests elsewhere. See docs/how-to/ha.md.
 
 Configuration of the master, in addition to ``virt:ha``:
 

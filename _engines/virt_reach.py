@@ -1,7 +1,7 @@
 """
 Engine that connects browsers to displays and serial ports of guests, and sends events of the cloud
 to web pages: a WebSocket on the master, for users with a ticket of ``salt-run virt.ticket`` or
-``virt.watch``. See docs/reach.md and docs/page.md.
+``virt.watch``. See docs/how-to/reach.md and docs/how-to/page.md.
 
 Configuration of a master:
 

@@ -2,7 +2,7 @@
 Seed disk images and folders of guests: host name, minion configuration, keys.
 
 It replaces Salt's module of the same name. By default, libguestfs accesses the file systems of an
-image, so that this host's kernel never mounts them; see docs/images.md for the alternatives and for
+image, so that this host's kernel never mounts them; see images.md for the alternatives and for
 the settings below ``virt:seed``.
 
 :depends: guestfs-tools, or one of the other ways; openssl

@@ -1,7 +1,7 @@
 """
 Run commands and copy files through the QEMU guest agent, for guests without a minion. From the
 master, use ``salt-run virt.exec``, ``virt.put`` and ``virt.get``, which put neither commands nor
-content into a job; see docs/console.md.
+content into a job; see docs/how-to/console.md.
 
 :depends: libvirt-python in Salt's own Python
 """

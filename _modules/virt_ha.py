@@ -1,7 +1,7 @@
 """
 Manage the high availability agent of this hypervisor.
 
-See docs/ha.md.
+See docs/how-to/ha.md.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def ha_settings(settings, test=False):
     :param settings: dictionary: ``host`` (this minion's id, as in its certificate), ``members``
         (all hosts, each with its address or ``ADDRESS:PORT``), ``masters`` (names in the masters'
         certificates), ``port`` (16516), ``watchdog`` (device or null), ``pools`` (folders on shared
-        file systems), ``policy`` (settings of docs/ha.md)
+        file systems), ``policy`` (settings of docs/how-to/ha.md)
     :param test: only show what would change
 
     :return: ``changes``: file or service to the action; ``comment``

@@ -1,5 +1,5 @@
 """
-Metrics of a hypervisor and its guests, for Prometheus: docs/metrics.md.
+Metrics of a hypervisor and its guests, for Prometheus: docs/how-to/metrics.md.
 
 :depends: libvirt-python and prometheus_client in Salt's own Python
 """

@@ -18,7 +18,7 @@ to the regular pillar of the hypervisors, too:
       - libvirt: _
 
 The private keys are then part of that pillar, and of the master's caches of it; for the state, they
-are sealed for the single request. See docs/certificates.md.
+are sealed for the single request. See docs/how-to/certificates.md.
 """
 
 import logging

@@ -1,5 +1,5 @@
 """
-Back up and restore guests of the cloud: docs/backups.md.
+Back up and restore guests of the cloud: docs/how-to/backups.md.
 """
 
 import time

@@ -1,5 +1,5 @@
 """
-Read single files from backups. See docs/backups.md.
+Read single files from backups. See docs/how-to/backups.md.
 """
 
 from typing import TYPE_CHECKING

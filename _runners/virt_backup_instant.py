@@ -1,5 +1,5 @@
 """
-Manage guests that run from a backup during a live restore. See docs/backups.md.
+Manage guests that run from a backup during a live restore. See docs/how-to/backups.md.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
 """
-Prune and verify the backups of targets. See docs/backups.md.
+Prune and verify the backups of targets. See docs/how-to/backups.md.
 """
 
 from typing import TYPE_CHECKING

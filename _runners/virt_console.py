@@ -1,6 +1,6 @@
 """
 Access guests without their network: serial console, and commands and files through the guest agent.
-See docs/console.md.
+See docs/how-to/console.md.
 """
 
 from typing import TYPE_CHECKING

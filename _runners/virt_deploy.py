@@ -1,5 +1,5 @@
 """
-Deploy a set of guests that pillar defines. See docs/orchestration.md.
+Deploy a set of guests that pillar defines. See docs/how-to/orchestration.md.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """
 Manage high availability.
 
-See docs/ha.md.
+See docs/how-to/ha.md.
 
 Every function that makes changes accepts ``test=True``: show what would be done, and change
 nothing.

@@ -1,5 +1,5 @@
 """
-Metrics of the master for Prometheus: docs/metrics.md.
+Metrics of the master for Prometheus: docs/how-to/metrics.md.
 
 :depends: prometheus_client in Salt's own Python
 """

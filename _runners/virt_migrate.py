@@ -1,5 +1,5 @@
 """
-Migrate guests, evacuate hosts and rebalance the cloud. See docs/migration.md.
+Migrate guests, evacuate hosts and rebalance the cloud. See docs/how-to/migration.md.
 
 Every function that migrates guests accepts ``test=True``: show what would be done, and change
 nothing.

@@ -1,5 +1,5 @@
 """
-Show, revoke and rotate the certificates of the cloud. See docs/certificates.md.
+Show, revoke and rotate the certificates of the cloud. See docs/how-to/certificates.md.
 """
 
 import logging

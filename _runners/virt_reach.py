@@ -1,5 +1,5 @@
 """
-Access displays and serial ports of guests: docs/reach.md.
+Access displays and serial ports of guests: docs/how-to/reach.md.
 """
 
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
     Create a ticket for a guest's display or serial port. It can be used once, within 30 seconds, by
     the user who requested it: the guest's hypervisor waits for the engine ``virt_reach`` of this
     master, and the engine for the secret whose SHA-256 digest is given here. The web page uses it;
-    see docs/reach.md.
+    see docs/how-to/reach.md.
 
     :param name: name of the guest
     :param kind: ``display`` or ``serial``
@@ -102,7 +102,7 @@ def watch(digest):
     """
     Create a ticket for events of the cloud. It can be used once, within 30 seconds, by the user who
     requested it. The web page uses it: the engine ``virt_reach`` of this master then queries the
-    hypervisors once for all pages, and sends each page what its user may see; see docs/page.md.
+    hypervisors once for all pages, and sends each page what its user may see; see page.md.
 
     :param digest: SHA-256 (64 hexadecimal digits) of a secret of 32 to 128 letters, digits, ``-``
         and ``_``. The secret itself is only sent to the WebSocket

@@ -1,5 +1,5 @@
 """
-Manage owners and labels of guests for ``virt:rights``: docs/rights.md.
+Manage owners and labels of guests for ``virt:rights``: docs/how-to/rights.md.
 """
 
 from typing import TYPE_CHECKING

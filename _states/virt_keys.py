@@ -6,7 +6,7 @@ State for the certificates of a hypervisor.
     libvirt_keys:
       virt.keys
 
-Does not need the libvirt binding. See docs/certificates.md.
+Does not need the libvirt binding. See docs/how-to/certificates.md.
 """
 
 from typing import TYPE_CHECKING

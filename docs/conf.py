@@ -26,6 +26,14 @@ html_title = f"Salt Virt {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 templates_path = ["templates"]
-html_additional_pages = {"index": "redirect.html"}
+# pages that were directly below docs lead to their folder
+MOVED = {
+    f"docs/{page.stem}": f"docs/{page.parent.name}/{page.stem}"
+    for folder in ("tutorial", "how-to", "explanation")
+    for page in (HERE / folder).glob("*.md")
+}
+MOVED["docs/glossary"] = "docs/reference/glossary"
+html_additional_pages = {"index": "redirect.html", **dict.fromkeys(MOVED, "moved.html")}
+html_context = {"moved": MOVED}
 html_show_sphinx = False
 html_copy_source = False

@@ -43,7 +43,7 @@ class NotFound(VirtError):
 
 
 class Denied(VirtError):
-    """The user does not have the right; see docs/rights.md."""
+    """The user does not have the right; see docs/how-to/rights.md."""
 
 
 class AlreadyExists(VirtError):

@@ -1,4 +1,4 @@
-{#- High availability's agent, docs/ha.md. It does nothing before it has settings: of pillar
+{#- High availability's agent, docs/how-to/ha.md. It does nothing before it has settings: of pillar
     libvirt:ha:settings, or told by the master #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set ha = libvirt.ha %}

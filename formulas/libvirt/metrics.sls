@@ -1,4 +1,4 @@
-{#- The exporter of metrics, docs/metrics.md. Salt joins the lists of engines of all files in minion.d, and any of
+{#- The exporter of metrics, docs/how-to/metrics.md. Salt joins the lists of engines of all files in minion.d, and any of
     them replaces the list of the main file #}
 {%- from "libvirt/map.jinja" import libvirt, python, pip, restart_minion with context %}
 {%- set metrics = libvirt.metrics %}

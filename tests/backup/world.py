@@ -258,7 +258,7 @@ class World:
 
 def restoring(to):
     """A function of the shell that makes of a backup's disk what it holds, by qemu-img alone, as
-    docs/backups.md has it: ``raw DISK PATH``, in the folder of the backup."""
+    docs/how-to/backups.md has it: ``raw DISK PATH``, in the folder of the backup."""
     if to not in KEYS:
         return "raw() { qemu-img convert -O raw $1 $2; }\n"
     path = f"{KEY_FOLDER}/{KEYS[to]}.key"

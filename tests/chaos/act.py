@@ -13,7 +13,7 @@ from tests.chaos import world
 from tests.lab import process
 
 TRACE = "Traceback (most recent call last)"
-# beyond every wait of docs/runner.md that these guests can come to, twice over where two follow
+# beyond every wait of runner.md that these guests can come to, twice over where two follow
 BOUND_S = 420
 MEMORY = 128  # MiB; the kernel does not boot with much less
 

@@ -113,7 +113,7 @@ class Api(http.server.ThreadingHTTPServer):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
     def do_watch(self, _arguments):
-        return failed("page", "this master's configuration has no engine virt_reach: docs/reach.md")
+        return failed("page", "this master has no engine virt_reach: docs/how-to/reach.md")
 
     def do_migratable(self, arguments):
         name, target = arguments["name"], arguments["target"]

@@ -1,4 +1,4 @@
-"""The copy of a target by restic, by the commands of docs/backups.md."""
+"""The copy of a target by restic, by the commands of docs/how-to/backups.md."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def sh(tmp_path, folder):
 @pytest.fixture
 def manual():
     """The commands that make the copy."""
-    text = (docs.DOCS / "backups.md").read_text(encoding="utf-8")
+    text = (docs.DOCS / "how-to/backups.md").read_text(encoding="utf-8")
     section = text.partition("## Offsite and encrypted: restic")[2]
     return re.search("```sh\n(.*?)```", section, re.DOTALL)[1]
 

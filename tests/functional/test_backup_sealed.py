@@ -299,7 +299,7 @@ def test_single_files_by_the_real_libguestfs(keys, tmp_path, monkeypatch):
 
 def commands():
     """The manual's, of a section."""
-    text = (docs.DOCS / "backups.md").read_text(encoding="utf-8")
+    text = (docs.DOCS / "how-to/backups.md").read_text(encoding="utf-8")
     section = text.partition("## Encrypted at the target")[2].partition("\n## ")[0]
     return re.findall("```sh\n(.*?)```", section, re.DOTALL)
 

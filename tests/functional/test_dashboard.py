@@ -35,7 +35,7 @@ pytestmark = [
     ),
 ]
 DASHBOARD = FOLDER / "perses.json"
-# the picture of docs/metrics.md is made again by PICTURES=docs/static
+# the picture of docs/how-to/metrics.md is made again by PICTURES=docs/static
 PICTURES = os.environ.get("PICTURES")
 WIDE, HIGH = 1440, 2300
 CPU = "CPU: vCPUs that are busy"

@@ -114,7 +114,7 @@ def test_the_tests_of_security_exist():
 
 
 def test_every_threat_on_the_page_of_security_has_a_test():
-    text = (paths.REPOSITORY / "docs/security.md").read_text(encoding="utf-8")
+    text = (paths.REPOSITORY / "docs/explanation/security.md").read_text(encoding="utf-8")
     threats = THREAT.findall(text.partition("\n## A compromised guest")[2].partition(
         "\n## What is not protected")[0])  # fmt: skip
     assert len(threats) > 50

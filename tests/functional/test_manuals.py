@@ -163,7 +163,7 @@ def test_a_setting_in_an_example_of_a_manual_is_known():
 
 @pytest.mark.parametrize("code", repair.CODES)
 def test_a_finding_of_repair_has_its_row(code):
-    text = (DOCS / "runner.md").read_text(encoding="utf-8")
+    text = (DOCS / "how-to/runner.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| `{code}` (\| [^|]+){{2}}\|$", text, re.MULTILINE)
 
 
@@ -174,7 +174,7 @@ KEPT = re.compile(
 
 
 def test_what_is_kept_beside_libvirt_is_on_the_page_about_backup():
-    text = (DOCS / "backup.md").read_text(encoding="utf-8")
+    text = (DOCS / "how-to/backup.md").read_text(encoding="utf-8")
     texts = [path.read_text(encoding="utf-8") for path in CODE]
     kept = {word for one in texts for found in KEPT.findall(one) for word in found if word}
     assert {"migrations", "virtkeys", "begun", "secret-key"} <= kept
@@ -222,7 +222,7 @@ def test_every_tag_has_its_line():
 
 @pytest.mark.parametrize("function", api.ours("runners.virt"), ids=lambda f: f.name)
 def test_every_verb_is_in_the_table_of_the_runners_page(function):
-    text = (DOCS / "runner.md").read_text(encoding="utf-8")
+    text = (DOCS / "how-to/runner.md").read_text(encoding="utf-8")
     verbs = set()
     for line in text.splitlines():
         if line.startswith("| `"):
@@ -255,8 +255,8 @@ def test_a_setting_of_the_formula_is_in_the_example_and_the_manual(path):
     for word in path:
         assert word in found, f"pillar.example lacks {':'.join(path)}"
         found = found[word]
-    text = (DOCS / "formula.md").read_text(encoding="utf-8")
-    assert f"`{':'.join(path)}`" in text, f"docs/formula.md lacks {':'.join(path)}"
+    text = (DOCS / "how-to/formula.md").read_text(encoding="utf-8")
+    assert f"`{':'.join(path)}`" in text, f"docs/how-to/formula.md lacks {':'.join(path)}"
 
 
 # `salt-run virt.init web1 …`, `salt 'hv*' virt.images`, `salt-call virt.tls_info`
@@ -313,30 +313,30 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 
 # pages that a test reads and types, block by block
 FOLLOWED = {
-    "docs/first-cluster.md": "tests/integration/test_first_cluster.py",
-    "docs/ha.md": "tests/integration/test_ha_setup.py",
-    "docs/troubleshooting.md": "tests/integration/test_host_died.py",
+    "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
+    "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
+    "docs/how-to/troubleshooting.md": "tests/integration/test_host_died.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
-    "docs/backup.md": "no master is restored in the lab",
-    "docs/backups.md": "integration/test_backup.py and functional/test_backup_*.py call the same",
-    "docs/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
-    "docs/formula.md": "integration/test_formula.py applies the same states",
-    "docs/hypervisors.md": "integration/test_cloud.py and test_keys.py call the same verbs",
-    "docs/images.md": "integration/test_seed_master.py and test_images.py call the same",
-    "docs/page.md": "functional/test_sls.py renders the state, and test_page.py opens the page",
-    "docs/metrics.md": "functional/test_metrics.py and test_formula.py hold the same",
-    "docs/migration.md": "integration/migration calls the same",
-    "docs/networks.md": "integration/test_networks.py defines the same",
-    "docs/orchestration.md": "integration/test_orch.py runs the same",
-    "docs/console.md": "functional/test_console.py and test_guest_agent.py do the same",
-    "docs/reach.md": "functional/test_reach.py and test_page_console.py do the same",
-    "docs/rights.md": "functional/test_rights.py and test_rights_master.py call the same",
-    "docs/runner.md": "integration/test_cloud_verbs.py calls the same",
-    "docs/states.md": "integration/test_states_*.py apply the same",
-    "docs/upgrade.md": "integration/test_update.py goes through it",
+    "docs/how-to/backup.md": "no master is restored in the lab",
+    "docs/how-to/backups.md": "test_backup.py and functional/test_backup_*.py call the same",
+    "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
+    "docs/how-to/formula.md": "integration/test_formula.py applies the same states",
+    "docs/how-to/hypervisors.md": "integration/test_cloud.py and test_keys.py call the same verbs",
+    "docs/how-to/images.md": "integration/test_seed_master.py and test_images.py call the same",
+    "docs/how-to/page.md": "test_sls.py renders the state, and test_page.py opens the page",
+    "docs/how-to/metrics.md": "functional/test_metrics.py and test_formula.py hold the same",
+    "docs/how-to/migration.md": "integration/migration calls the same",
+    "docs/how-to/networks.md": "integration/test_networks.py defines the same",
+    "docs/how-to/orchestration.md": "integration/test_orch.py runs the same",
+    "docs/how-to/console.md": "functional/test_console.py and test_guest_agent.py do the same",
+    "docs/how-to/reach.md": "functional/test_reach.py and test_page_console.py do the same",
+    "docs/how-to/rights.md": "functional/test_rights.py and test_rights_master.py call the same",
+    "docs/how-to/runner.md": "integration/test_cloud_verbs.py calls the same",
+    "docs/how-to/states.md": "integration/test_states_*.py apply the same",
+    "docs/how-to/upgrade.md": "integration/test_update.py goes through it",
     "docs/reference/execution-module.md": "examples of the docstrings",
     "docs/reference/runner.md": "examples of the docstrings",
     "docs/reference/states.md": "examples of the docstrings",

@@ -1,4 +1,4 @@
-"""Each sample of configuration in docs/migration.md and docs/networks.md is read by the code that
+"""Each sample of configuration in migration.md and networks.md is read by the code that
 reads the configuration. tests/integration/migration/test_address.py tries those of migration."""
 
 import re
@@ -16,7 +16,7 @@ from tests.tools import api
 
 def samples(page):
     """What each YAML block of the page says."""
-    text = (paths.REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    text = paths.page(page).read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", text, re.S)
     return [salt.utils.yaml.safe_load(block) for block in blocks]
 

@@ -163,7 +163,7 @@ def test_the_schedule_of_backups_is_what_its_manual_says(render):
     found = render(BACKUPS, {})
     names = [one for one in found["virt_backups_schedule"]["file.managed"] if "name" in one]
     assert names == [{"name": "/etc/salt/master.d/salt-virt-backups.conf"}]
-    manual = (HERE / "docs/backups.md").read_text()
+    manual = (HERE / "docs/how-to/backups.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `(\{.*?\})` \|", manual, re.M)
     told = {f"virt_backup_{name}": yaml.safe_load(text) for name, text in rows}
     plan = _schedule(found)
@@ -220,7 +220,7 @@ def test_the_schedule_knows_what_each_verb_may_be_given(render):
 
 
 def test_the_schedule_that_the_manual_prints_backs_up_the_guests_that_it_names(render):
-    manual = (HERE / "docs/backups.md").read_text()
+    manual = (HERE / "docs/how-to/backups.md").read_text()
     printed = yaml.safe_load(re.search(r"`(virt_backups: \{due: .*?\}\})`", manual)[1])
     due = _schedule(render(BACKUPS, {}, printed))["virt_backup_due"]
     assert due["kwargs"] == {"guests": "web*", "hours": 24, "to": "vault"}
@@ -233,7 +233,7 @@ def test_the_page_is_configured_as_its_manual_says(render):
     written = {key: value for one in found["virt_page_settings"]["file.managed"]
                for key, value in one.items()}  # fmt: skip
     assert written["name"] == "/etc/salt/master.d/salt-virt-page.conf"
-    printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/page.md").read_text(), re.S)[1]
+    printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/how-to/page.md").read_text(), re.S)[1]
     assert written["contents"] == printed
     files = {key: value for one in found["virt_page_files"]["file.recurse"]
              for key, value in one.items()}  # fmt: skip

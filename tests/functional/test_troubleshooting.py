@@ -1,4 +1,4 @@
-"""Each message that docs/troubleshooting.md and docs/migration.md quote is the code's or Salt's."""
+"""Each message that troubleshooting.md and migration.md quote is the code's or Salt's."""
 
 import ast
 import functools
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import paths
 from tests.tools import api
 
 PAGES = ("troubleshooting.md", "migration.md")
@@ -21,7 +22,7 @@ def quoted():
     """(Heading, message) of each text in backticks in the first line of the pages' list items."""
     heading = ""
     for page in PAGES:
-        for line in (api.REPOSITORY / "docs" / page).read_text(encoding="utf-8").splitlines():
+        for line in paths.page(page).read_text(encoding="utf-8").splitlines():
             if line.startswith("## "):
                 heading = line.removeprefix("## ")
             if line.startswith("- `") and line.endswith("\\"):

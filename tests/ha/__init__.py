@@ -1,4 +1,4 @@
-"""The simulator of high availability: docs/ha.md."""
+"""The simulator of high availability: docs/how-to/ha.md."""
 
 import importlib.util
 import os

@@ -469,7 +469,7 @@ def _goes_through(world, given):
 
 
 def _is_beyond(world, command):
-    """A watchdog that breaks while nobody on its host could notice: docs/ha.md says that this is
+    """A watchdog that breaks while nobody on its host could notice: ha.md says that this is
     not survived."""
     words = command.split()
     if words[0] != "watchdog" or words[2] != "off":

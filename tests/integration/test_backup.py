@@ -375,7 +375,7 @@ def test_by_the_runner(box, cloud):
 
 @pytest.mark.slow
 def test_those_that_are_due_by_the_masters_schedule(box, cloud):
-    """As docs/backups.md has it. One that has a young one is left."""
+    """As docs/how-to/backups.md has it. One that has a young one is left."""
     one = box(12)
     one.write()
     away = cloud.run_json("virt.backup_due", "labbackup*", test=True)[one.name]

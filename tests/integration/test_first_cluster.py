@@ -1,4 +1,4 @@
-"""docs/first-cluster.md, typed on the master of a lab whose machines have no libvirt.
+"""docs/tutorial/first-cluster.md, typed on the master of a lab whose machines have no libvirt.
 
 What is put in the place of what the page names is in INSTEAD; what the page asks for before it
 begins is done by `cloud`.

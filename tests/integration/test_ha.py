@@ -9,7 +9,7 @@ from tests.lab import power
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-# what is reached is in docs/ha.md; these are the bounds of a machine that does other work, too
+# what is reached is in ha.md; these are the bounds of a machine that does other work, too
 BMC_S, WATCHDOG_S = 150, 200
 
 

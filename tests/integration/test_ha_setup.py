@@ -1,4 +1,4 @@
-"""docs/ha.md, "Set it up", typed on the master of a lab; and what may be done to a cloud that was
+"""ha.md, "Set it up", typed on the master of a lab; and what may be done to a cloud that was
 set up so: nothing of it takes a host's power, or a guest."""
 
 import time

@@ -1,4 +1,4 @@
-"""The hypervisor that is down in docs/troubleshooting.md, typed on the master of a lab.
+"""The hypervisor that is down in docs/how-to/troubleshooting.md, typed on the master of a lab.
 
 hv1 dies, comes back, and dies for good.
 web1's disk is on storage that both hosts see, db1's on hv1 alone; app1 is on its way to hv1
@@ -32,7 +32,7 @@ SECTIONS = (
     "The hypervisor comes back after its guests were replaced",
     "Remove the hypervisor for good",
 )
-# as docs/backup.md has it
+# as docs/how-to/backup.md has it
 COPY = (
     "salt hv1 virt.get_xml web1 --out=json | "
     "python3 -c 'import json, sys; print(*json.load(sys.stdin).values())'"

@@ -86,7 +86,7 @@ def test_storage_that_shuts_files_whose_lock_it_gave_away_bears_one_writer(cut):
 
 @pytest.mark.parametrize("cut", [PLAIN], indirect=True)
 def test_a_lock_of_virtlockd_is_no_proof(cut):
-    """Why docs/ha.md wants more of the storage: the old guest writes on, beside the new one."""
+    """Why ha.md wants more of the storage: the old guest writes on, beside the new one."""
     cut.end()
     for host in cut.lab.hosts:
         cut.lab.exec(host, LOCKD)

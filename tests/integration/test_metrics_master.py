@@ -19,7 +19,7 @@ POOLS = f"virsh -q pool-define-as here dir --target {HERE}; virsh -q pool-start 
 
 
 class Measured(HaCloud):
-    """What each machine has set is what docs/metrics.md says, and a target of backups."""
+    """What each machine has set is what docs/how-to/metrics.md says, and a target of backups."""
 
     def _settings(self, more):
         found = super()._settings(more)

@@ -11,7 +11,7 @@ auto_accept: False
 timeout: 30
 gather_job_timeout: 30
 log_level: warning
-# Salt 3008 tells of objects of its own that each salt-run leaves to Python: docs/troubleshooting.md
+# Salt 3008 tells of objects of its own that each salt-run leaves to Python: troubleshooting.md
 log_granular_levels:
   salt.runner: error
   salt.minion: error

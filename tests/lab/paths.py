@@ -32,3 +32,11 @@ def instance_name(given=None):
             f"{name!r} is no name for a lab: up to 24 lower-case letters, digits and dashes"
         )
     return name
+
+
+def page(name):
+    """A page of the manual, in whichever folder of docs it is; not one of the reference."""
+    [found] = [
+        path for path in (REPOSITORY / "docs").rglob(name) if path.parent.name != "reference"
+    ]
+    return found

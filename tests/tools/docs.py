@@ -25,7 +25,8 @@ the configuration for one call. A failure is one line, and exit code 1.
 STATES = """# The states
 
 Every state of `virt`, with all its parameters. Made from the docstrings in `_states` by
-`make docs`: change it there. What they are for, and what they print: [states.md](../states.md).
+`make docs`: change it there. What they are for, and what they print:
+[states.md](../how-to/states.md).
 
 All but `virt.keys` take `connection`, `username` and `password`, which override
 `virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
@@ -41,7 +42,7 @@ RUNNER = """# The runner
 
 Every function of the runner `virt`, as `salt-run virt.FUNCTION` on the master. Made from the
 docstrings in `_runners` by `make docs`: change it there. What they are for, and what they
-print: [runner.md](../runner.md).
+print: [runner.md](../how-to/runner.md).
 
 What they give back is under `data` for programs; a failure is one line, and exit code 1.
 """
@@ -148,20 +149,21 @@ def _default(value):
 
 def pages():
     """{path: text} of every page that is made."""
+    scale = DOCS / "explanation/scale.md"
     return {
         FOLDER / "execution-module.md": document(HEAD, "modules.virt", "modules.seed"),
         FOLDER / "states.md": document(STATES, "states.virt"),
         FOLDER / "runner.md": document(RUNNER, "runners.virt"),
         FOLDER / "engine-and-grain.md": engine_and_grain(),
         FOLDER / "facts.md": facts(),
-        DOCS / "layers.svg": layers.picture(),
+        DOCS / "explanation/layers.svg": layers.picture(),
         perses.PERSES: perses.dashboard(),
         **{
             DOCS / name: tables.page((DOCS / name).read_text(encoding="utf-8"))
-            for name in ("ha.md", "ha-design.md")
+            for name in ("how-to/ha.md", "explanation/ha-design.md")
         },
-        DOCS / "scale.md": seen.page((DOCS / "scale.md").read_text(encoding="utf-8")),
-        DOCS / "scale.svg": seen.plot(),
+        scale: seen.page(scale.read_text(encoding="utf-8")),
+        DOCS / "explanation/scale.svg": seen.plot(),
     }
 
 

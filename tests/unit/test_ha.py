@@ -1,4 +1,4 @@
-"""The decisions of high availability, in simulated clouds: docs/ha.md."""
+"""The decisions of high availability, in simulated clouds: docs/how-to/ha.md."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_every_condition_of_safety_can_be_taken_away():
 
 
 def _conditions():
-    text = (REPOSITORY / "docs/ha-design.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/explanation/ha-design.md").read_text(encoding="utf-8")
     table = text.split("<!-- conditions -->")[1].split("<!-- end of conditions -->")[0]
     return [line for line in table.splitlines() if line.startswith("- `")]
 

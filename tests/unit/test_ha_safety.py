@@ -1,4 +1,4 @@
-"""Each condition of safety by itself, on both sides of its border: docs/ha.md has them in words.
+"""Each condition of safety by itself, on both sides of its border: ha.md has them in words.
 The random clouds of tests/ha show that none is needed less."""
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scenarios of the simulator, as a stranger writes them: docs/ha.md."""
+"""Scenarios of the simulator, as a stranger writes them: docs/how-to/ha.md."""
 
 import json
 import subprocess
@@ -142,7 +142,7 @@ def test_a_guest_that_is_gone_or_runs_already():
 
 def test_each_command_has_its_form_and_its_place_in_the_docs():
     assert {*grammar.FORMS} == {*commands.COMMANDS, commands.DELAY}
-    text = (REPOSITORY / "docs/ha-design.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs/explanation/ha-design.md").read_text(encoding="utf-8")
     text = text.split("## The simulator")[1]
     assert [name for name in grammar.FORMS if f"`{name}" not in text] == []
     words = {word for form in grammar.FORMS["guest"] for part in form.split()

@@ -1,6 +1,6 @@
 """What a verb by a guest's name costs when its host is where it was last seen: each job that the
 master publishes. What counts as one is said in tests/counted.py, why some take more than one in
-docs/runner.md."""
+docs/how-to/runner.md."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The layers of the library: who may import whom (docs/architecture.md, "Layers")."""
+"""The layers of the library: who may import whom (docs/explanation/architecture.md, "Layers")."""
 
 import ast
 import re
@@ -102,11 +102,12 @@ def test_every_package_that_is_named_is_there():
 
 
 def test_the_picture_is_drawn_from_the_code():
-    assert (docs.DOCS / "layers.svg").read_text(encoding="utf-8") == layers.picture(), "make docs"
+    drawn = (docs.DOCS / "explanation/layers.svg").read_text(encoding="utf-8")
+    assert drawn == layers.picture(), "make docs"
 
 
 def test_the_page_names_every_package_of_the_library():
-    text = (docs.DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (docs.DOCS / "explanation/architecture.md").read_text(encoding="utf-8")
     missing = [name for name in layers.LAYER if f"`{name.replace('.', '/')}" not in text]
     below = [
         one
@@ -123,7 +124,12 @@ def test_the_page_names_every_package_of_the_library():
 
 # `host/domain`, `placement/filters/NAME.py`, `_runners/virt*.py`: what a newcomer is sent to
 NAMED = re.compile(r"`((?:[a-z_]+/)+[A-Za-z_*.-]*|_[a-z]+|[A-Za-z_]+\.(?:py|md|json|yaml))`")
-SENT_BY = ("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/where.md")
+SENT_BY = (
+    "CONTRIBUTING.md",
+    "docs/explanation/architecture.md",
+    "docs/reference/glossary.md",
+    "docs/where.md",
+)
 
 
 def _exists(root, name):

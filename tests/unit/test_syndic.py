@@ -197,7 +197,7 @@ VERB = re.compile(r"`(\w+)`")
 
 
 def verbs_of_the_manual():
-    text = (paths.REPOSITORY / "docs" / "runner.md").read_text(encoding="utf-8")
+    text = (paths.REPOSITORY / "docs" / "how-to/runner.md").read_text(encoding="utf-8")
     table = text.partition("### Over a syndic")[2].partition("## Events")[0]
     rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
     return [verb for row in rows for verb in VERB.findall(row[1])]

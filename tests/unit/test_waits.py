@@ -504,7 +504,7 @@ def test_a_new_guest_behind_nat_is_asked_though_the_master_sees_no_connection(cl
 
 def rows():
     """The table of the manual: (what, how long, setting) of each line."""
-    text = (ROOT / "docs/runner.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/runner.md").read_text(encoding="utf-8")
     section = text.split("## How long it waits", 1)[1].split("\n## ", 1)[0]
     return [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][
         1:

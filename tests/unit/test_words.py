@@ -16,7 +16,7 @@ together joint news quiet look looks tell says say way hand hands door doors thi
 when which whom of at by till until
 """
 FILLER = frozenset(WORDS.split())
-# "path scope name" of each exception; docs/glossary.md has the terms to use instead
+# "path scope name" of each exception; docs/reference/glossary.md has the terms to use instead
 EXCEPTIONS = paths.REPOSITORY / "tests/tools/filler_words.txt"
 # lower it when exceptions go; never raise it
 LIMIT = 84

@@ -3,7 +3,7 @@
 A published job may run on a host that the master does not see, because the host is behind NAT or
 its address has changed. A missing connection therefore proves nothing: the master pings such a host
 before it publishes a job that changes something, and while it publishes one that only reads. It
-waits for the host unless it can account for all its connections. docs/runner.md, "How long it
+waits for the host unless it can account for all its connections. runner.md, "How long it
 waits", lists all limits.
 
 An answer is trusted if it is signed with the host's key; see fleet.proof. The keys of hosts below a

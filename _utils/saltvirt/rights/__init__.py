@@ -1,1 +1,1 @@
-"""The rights of users to guests, as ``virt:rights`` defines them; see docs/rights.md."""
+"""The rights of users to guests, as ``virt:rights`` defines them; see docs/how-to/rights.md."""

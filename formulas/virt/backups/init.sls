@@ -1,4 +1,4 @@
-{#- When backups are taken, removed by rule and read back: the schedule of the master, docs/backups.md.
+{#- When backups are taken, removed by rule and read back: the schedule of the master, docs/how-to/backups.md.
     For the master's own minion; pillar virt_backups. #}
 {%- set given = salt["pillar.get"]("virt_backups", {}) or {} %}
 {%- set faults = [] %}

@@ -1,4 +1,4 @@
-"""The sample of docs/migration.md as it stands, but for the network, which is the lab's."""
+"""The sample of docs/how-to/migration.md as it stands, but for the network, which is the lab's."""
 
 from concurrent.futures import ThreadPoolExecutor
 

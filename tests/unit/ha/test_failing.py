@@ -1,4 +1,4 @@
-"""What is seen of a guest that fails while its host is well: docs/ha.md has it in a table."""
+"""What is seen of a guest that fails while its host is well: ha.md has it in a table."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""Backups: what the master does of them; docs/backups.md. Nothing but its adapters imports it."""
+"""Backups: what the master does of them; backups.md. Nothing but its adapters imports it."""

@@ -1,4 +1,4 @@
-"""Backup model: records, increment planning, retention. See docs/backups.md.
+"""Backup model: records, increment planning, retention. See docs/how-to/backups.md.
 
 Pure code without libvirt or Salt. ``record`` describes the metadata stored with a backup,
 ``checksum_blocks`` the digests of the data that was read, ``chains`` decides for each disk whether

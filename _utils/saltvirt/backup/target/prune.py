@@ -1,4 +1,4 @@
-"""Remove backups that no rule keeps; see docs/backups.md.
+"""Remove backups that no rule keeps; see docs/how-to/backups.md.
 
 A backup is renamed before it is deleted, and dependent backups are removed first. After an
 interruption at any time, all remaining backups are complete.

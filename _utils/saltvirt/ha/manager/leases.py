@@ -1,5 +1,5 @@
 """Find guests whose disks are on storage that accepts no write of a host whose lock it gave to
-another one. There the lock, which QEMU takes, is the lease of docs/ha.md."""
+another one. There the lock, which QEMU takes, is the lease of docs/how-to/ha.md."""
 
 from __future__ import annotations
 

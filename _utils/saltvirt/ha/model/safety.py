@@ -1,5 +1,5 @@
 """The conditions that keep a guest from running twice, and a cloud from being killed: each a
-function by itself, listed in docs/ha-design.md. tests/ha/mutants.py takes away one after the
+function by itself, listed in ha-design.md. tests/ha/mutants.py takes away one after the
 other, and the random runs must notice."""
 
 from __future__ import annotations

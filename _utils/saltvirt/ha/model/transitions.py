@@ -1,6 +1,6 @@
 """The decision tables: the states of hosts and guests, and what leads from one to the other.
 
-The code goes by these rows, and docs/ha-design.md shows them (make docs). Of a state's rows the
+The code goes by these rows, and ha-design.md shows them (make docs). Of a state's rows the
 first whose condition holds is taken; the conditions and what is done are methods of
 ``hosts.HostCase`` and ``guests.GuestCase`` of that name.
 """

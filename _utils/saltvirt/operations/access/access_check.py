@@ -1,4 +1,4 @@
-"""Check whether the caller of a runner function is permitted to call it. See docs/rights.md.
+"""Check whether the caller of a runner function is permitted to call it. See docs/how-to/rights.md.
 
 A caller with access to the master itself (fleet.requester) is not restricted. For an authenticated
 user, ``virt:rights`` applies: what it does not grant is denied, and a guest to which the user has

@@ -1,7 +1,7 @@
 """Find the host of a guest.
 
 The hosts are asked for names and states only. If the guest's cached host confirms it, operations
-for which a second definition is harmless ask no other host; see docs/runner.md.
+for which a second definition is harmless ask no other host; see docs/how-to/runner.md.
 """
 
 from __future__ import annotations
