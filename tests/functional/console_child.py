@@ -15,7 +15,7 @@ def fleet(uri, folder):
     """A master and its one hypervisor, both here."""
     found = Fleet(load(uri), Path(folder))
     found.seen = lambda hosts: hosts
-    found.rest = lambda: None
+    found.disconnect = lambda: None
     found.opts["virt"] = {"reach": {"addresses": {"hv1": "127.0.0.1"}}}
     found.opts["__cli"] = "salt-run"
     return found

@@ -113,7 +113,8 @@ class Api(http.server.ThreadingHTTPServer):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
     def do_watch(self, _arguments):
-        return failed("page", "this master has no engine virt_reach: docs/how-to/reach.md")
+        text = "this master's configuration has no engine virt_reach: see docs/how-to/reach.md"
+        return failed("page", text)
 
     def do_migratable(self, arguments):
         name, target = arguments["name"], arguments["target"]

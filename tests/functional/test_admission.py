@@ -179,7 +179,7 @@ def request(memory_gib=1, **more):
 
 def test_a_host_takes_what_it_has_room_for(conn, host):
     admission.check(conn, config(BARE), request(4))
-    with pytest.raises(errors.NoRoom, match=r"hv1: 5120 MiB of memory wanted, 4096 of 8192 MiB"):
+    with pytest.raises(errors.NoRoom, match=r"hv1: 5120 MiB of memory requested, 4096 of 8192 MiB"):
         admission.check(conn, config(BARE), request(5))
     admission.check(conn, config(BARE, overcommit=True), request(5))
     admission.check(conn, config(BARE), request(5), filter_names=("vcpu",))
@@ -227,8 +227,8 @@ def test_a_guest_starts_where_those_that_run_leave_room(conn, host, name, overco
     by = config(BARE, overcommit)
     if refused:
         words = (
-            "hv1: 5120 MiB of memory wanted, 4096 of 8192 MiB free: stop another guest, move this "
-            "one, or start it anyway with overcommit=True"
+            "hv1: 5120 MiB of memory requested, 4096 of 8192 MiB free: stop another guest, move "
+            "this one, or start it anyway with overcommit=True"
         )
         with pytest.raises(errors.NoRoom, match=words):
             admission.check_start(conn, by, dom)
@@ -258,7 +258,7 @@ def test_stopped_guests_and_silent_disks_keep_nobody_from_starting(conn, host):
 def test_a_guest_that_is_gone_when_it_stops_is_counted_too(conn, host, gib, overcommit):
     xml = f"<domain type='test'><name>t</name><memory unit='GiB'>{gib}</memory></domain>"
     if gib == 5 and not overcommit:
-        with pytest.raises(errors.NoRoom, match="5120 MiB of memory wanted"):
+        with pytest.raises(errors.NoRoom, match="5120 MiB of memory requested"):
             admission.check_transient(conn, config(BARE), xml)
     else:
         admission.check_transient(conn, config(BARE, overcommit), xml)

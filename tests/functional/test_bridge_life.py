@@ -122,16 +122,19 @@ def host(tmp_path, monkeypatch):
 
 def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
     said = bridges.create_bridge("br0", None, YAML)
-    assert said == f"br0 over eth0; what was there is in {bridges.SAVED_FOLDER / 'br0'}"
+    assert (
+        said
+        == f"br0 on eth0; the previous configuration is saved in {bridges.SAVED_FOLDER / 'br0'}"
+    )
     assert host.files() == AFTER
     assert host.armed() == (["restore"], 1)
     assert "master br0" in host.ip("link", "show", "eth0")
-    with pytest.raises(AlreadyExists, match=r"^br0 exists already, and is left as it is$"):
+    with pytest.raises(AlreadyExists, match=r"^br0 exists already, and is left unchanged$"):
         bridges.create_bridge("br0", "eth0", YAML)
-    assert (host.files(), host.original_name) == (AFTER, [("systemctl", *SHOWN)])
-    host.original_name.clear()
+    assert (host.files(), host.called) == (AFTER, [("systemctl", *SHOWN)])
+    host.called.clear()
     assert (bridges.exists("br0"), bridges.bridge_record("br0")["interface"]) == (True, "eth0")
-    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is configured as before br0"
     assert host.files() == BEFORE
     assert host.armed() == (["again"], 1)
     assert (bridges.exists("br0"), bridges.bridge_record("br0")) == (False, None)
@@ -140,7 +143,7 @@ def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
 
 def test_over_the_default_route_or_the_interface_that_is_named(host):
     host.ip("addr", "add", "10.8.0.5/24", "dev", "eth1")
-    with pytest.raises(InvalidInput, match="say which interface: eth0, eth1 have addresses"):
+    with pytest.raises(InvalidInput, match="these interfaces have addresses: eth0, eth1"):
         bridges.plan("br0", None, YAML)
     host.ip("link", "set", "eth1", "up")
     host.ip("link", "set", "eth0", "up")
@@ -157,7 +160,7 @@ def test_over_a_vlan_of_a_bridge_of_ours_its_interface_is_meant(host, monkeypatc
     assert bridges.plan("br100", "eth1", YAML, vlan=7) == ("eth1", "a plan")
     assert [(one.interface, one.number) for one in asked] == [("eth0", 100), ("eth1", 7)]
     monkeypatch.setattr(bridges, "MANAGERS", ())
-    with pytest.raises(Unsupported, match=r"eth1 is configured neither by netplan.*make br9 over"):
+    with pytest.raises(Unsupported, match=r"eth1 is not configured by netplan.*create br9 on"):
         bridges.plan("br9", "eth1", YAML)
     with pytest.raises(InvalidInput, match="this host has no interface eth7"):
         bridges.plan("br9", "eth7", YAML)
@@ -174,7 +177,7 @@ def test_what_does_not_come_up_is_put_back(host):
 
 def test_addresses_that_the_bridge_does_not_get_are_a_failure(host):
     host.ip("-6", "addr", "add", "fd00::5/64", "dev", "eth0")
-    reason = "could not get fd00::5/64 on br0 within 60 s, so eth0 was put back as it was"
+    reason = "could not get fd00::5/64 on br0 within 60 s, so eth0 was restored"
     with pytest.raises(OperationFailed, match=reason):
         bridges.create_bridge("br0", "eth0", YAML)
     assert host.files() == BEFORE
@@ -182,7 +185,7 @@ def test_addresses_that_the_bridge_does_not_get_are_a_failure(host):
 
 def test_what_is_not_put_back_to_the_end_stays_armed(host):
     host.apply, host.restores = host.apply[:1], False
-    with pytest.raises(OperationFailed, match=r"eth0 is still being put back after 300 s: look"):
+    with pytest.raises(OperationFailed, match=r"eth0 has not been restored after 300 s: check"):
         bridges.create_bridge("br0", "eth0", YAML)
     assert host.armed() == (["restore"], 0)
     unit = (bridges.BOOT_FOLDER / "salt-virt-network-unconfirmed.service").read_text()
@@ -208,7 +211,7 @@ def test_what_the_timer_has_put_back_the_next_start_leaves_alone(host, monkeypat
 
 def test_the_way_back_is_armed_for_longer_than_a_change_may_take(host):
     bridges.create_bridge("br0", "eth0", YAML, timeout_s=40)
-    [armed] = [argv for argv in host.original_name if argv[0] == "systemd-run"]
+    [armed] = [argv for argv in host.called if argv[0] == "systemd-run"]
     [after] = [word for word in armed if word.startswith("--on-active=")]
     assert float(after.partition("=")[2]) > 60 + 40
     assert not list(bridges.BOOT_FOLDER.iterdir())
@@ -231,11 +234,11 @@ def test_a_change_waits_for_one_that_is_being_put_back(host, monkeypatch, state)
     assert host.files() == BEFORE
     now = "inactive"
     bridges.create_bridge("br0", "eth0", YAML)
-    host.original_name.clear()
+    host.called.clear()
     now = state
     with pytest.raises(OperationFailed, match="apply this again in two minutes"):
         bridges.remove_bridge("br0")
-    assert (host.files(), host.original_name) == (AFTER, []), "nor is its way back disarmed"
+    assert (host.files(), host.called) == (AFTER, []), "nor is its way back disarmed"
 
 
 def test_without_a_master_behind_the_interface_its_gateway_must_answer(host):
@@ -281,13 +284,13 @@ def free_port():
 def test_a_host_that_cannot_reach_its_master_is_put_back_either_way(host):
     nobody = free_port()
     why = f"could not reach {nobody[0]}:{nobody[1]} within 9 s, so"
-    with pytest.raises(OperationFailed, match=f"over br0 the host {why} eth0 was put back"):
+    with pytest.raises(OperationFailed, match=f"with br0, the host {why} eth0 was restored"):
         bridges.create_bridge("br0", "eth0", YAML, nobody, 9)
     assert (host.files(), bridges.bridge_record("br0")) == (BEFORE, None)
     with socket.create_server(("127.0.0.1", 0)) as master:
         bridges.create_bridge("br0", "eth0", YAML, master.getsockname(), 9)
-    host.original_name.clear()
-    with pytest.raises(OperationFailed, match=f"without br0 the host {why} br0 was put back"):
+    host.called.clear()
+    with pytest.raises(OperationFailed, match=f"without br0, the host {why} br0 was restored"):
         bridges.remove_bridge("br0", nobody, 9)
     assert host.files() == AFTER
     assert host.armed() == (["again"], 1)
@@ -297,7 +300,9 @@ def test_a_host_that_cannot_reach_its_master_is_put_back_either_way(host):
 
 def test_without_a_way_back_nothing_is_changed(host):
     host.refuses = True
-    with pytest.raises(OperationFailed, match=r"^no way back could be armed: systemd-run: no bus$"):
+    with pytest.raises(
+        OperationFailed, match=r"^the rollback could not be prepared: systemd-run: no bus$"
+    ):
         bridges.create_bridge("br0", "eth0", YAML)
     assert (host.files(), bridges.exists("br0")) == (BEFORE, False)
     assert bridges.bridge_record("br0") is None, "so that one made by hand now is the operator's"
@@ -322,14 +327,14 @@ def test_two_changes_at_once_are_one(host):
     finally:
         program.run = run
     assert (host.armed(), len(inner)) == ((["restore"], 1), 1)
-    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is configured as before br0"
 
 
 @pytest.mark.parametrize("timeout_s", ["abc", None, 0, -5, float("inf"), float("nan"), True, [1]])
 def test_a_time_that_is_none_is_refused_before_anything_changes(host, timeout_s):
-    with pytest.raises(InvalidInput, match=r"timeout_s: .* is no number of seconds above 0"):
+    with pytest.raises(InvalidInput, match=r"timeout_s: .* is not a positive number of seconds"):
         bridges.create_bridge("br0", "eth0", YAML, timeout_s=timeout_s)
-    assert (host.original_name, bridges.SAVED_FOLDER.exists()) == ([], False)
+    assert (host.called, bridges.SAVED_FOLDER.exists()) == ([], False)
     bridges.create_bridge("br0", "eth0", YAML, timeout_s="60")
     with pytest.raises(InvalidInput, match="timeout_s"):
         bridges.remove_bridge("br0", timeout_s=timeout_s)
@@ -340,13 +345,13 @@ def test_one_that_is_down_is_not_made_again_over_its_own_files(host):
     bridges.create_bridge("br0", "eth0", YAML)
     host.ip("link", "delete", "br0")
     host.ip("addr", "add", "10.9.0.5/24", "dev", "eth0")
-    why = "br0 was made here over eth0, is still configured, and is not there now"
+    why = "br0 was created on eth0 and is configured, but is not up"
     with pytest.raises(OperationFailed, match=why):
         bridges.create_bridge("br0", "eth0", YAML)
     assert (host.files(), bridges.bridge_record("br0")["interface"]) == (AFTER, "eth0")
     assert (bridges.SAVED_FOLDER / "br0/old-0").read_text() == BEFORE["old.conf"]
     host.undo = ((*IP, "set", "eth0", "up"),)
-    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is configured as before br0"
     assert host.files() == BEFORE
 
 
@@ -373,7 +378,9 @@ def test_which_interface_a_bridge_of_ours_is_over(host):
 
 
 def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
-    with pytest.raises(OperationFailed, match=r"^br0 was not made here, and is left as it is$"):
+    with pytest.raises(
+        OperationFailed, match=r"^br0 was not created by Salt Virt, and is left unchanged$"
+    ):
         bridges.remove_bridge("br0")
     bridges.create_bridge("br0", "eth0", YAML)
     host.ip("link", "set", "eth1", "master", "br0")
@@ -383,14 +390,14 @@ def test_what_is_not_ours_or_is_in_use_or_was_changed_stays(host):
     for path, text in ((host.old, "by hand\n"), (host.gone, "there again\n")):
         before = path.read_text() if path.exists() else None
         path.write_text(text)
-        with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
+        with pytest.raises(OperationFailed, match=f"^{path} has changed since br0 was created"):
             bridges.remove_bridge("br0")
         path.write_bytes(b"\xff\xfe")
-        with pytest.raises(OperationFailed, match=f"^{path} was changed since br0 was made"):
+        with pytest.raises(OperationFailed, match=f"^{path} has changed since br0 was created"):
             bridges.remove_bridge("br0")
         path.unlink() if before is None else path.write_text(before)
     assert bridges.exists("br0")
-    assert bridges.remove_bridge("br0") == "eth0 is as it was before br0"
+    assert bridges.remove_bridge("br0") == "eth0 is configured as before br0"
 
 
 # what of Open vSwitch is asked, with the kernel's own bridge
@@ -418,7 +425,10 @@ def test_a_bridge_of_open_vswitch_goes_the_same_ways(host, tmp_path, monkeypatch
     with pytest.raises(Unsupported, match=r"eth0 has the address 10\.9\.0\.5"):
         bridges.create_ovs_bridge("ovs0", "eth0")
     said = bridges.create_ovs_bridge("ovs0", "eth1")
-    assert said == f"ovs0 over eth1; what was there is in {bridges.SAVED_FOLDER / 'ovs0'}"
+    assert (
+        said
+        == f"ovs0 on eth1; the previous configuration is saved in {bridges.SAVED_FOLDER / 'ovs0'}"
+    )
     assert (bridges.bridge_record("ovs0")["type"], host.armed()) == ("ovs", (["restore"], 1))
     assert "master ovs0" in host.ip("link", "show", "eth1")
     host.ip("link", "add", "vnet0", "type", "veth", "peer", "name", "guest")
@@ -426,7 +436,7 @@ def test_a_bridge_of_open_vswitch_goes_the_same_ways(host, tmp_path, monkeypatch
     with pytest.raises(OperationFailed, match=r"^ovs0 is in use by vnet0$"):
         bridges.remove_bridge("ovs0")
     host.ip("link", "delete", "vnet0")
-    assert bridges.remove_bridge("ovs0") == "eth1 is as it was before ovs0"
+    assert bridges.remove_bridge("ovs0") == "eth1 is configured as before ovs0"
     assert not bridges.exists("ovs0")
-    assert bridges.create_ovs_bridge("ovs0", None).startswith("ovs0 over nothing; ")
-    assert bridges.remove_bridge("ovs0") == "All is as it was before ovs0"
+    assert bridges.create_ovs_bridge("ovs0", None).startswith("ovs0 on nothing; ")
+    assert bridges.remove_bridge("ovs0") == "All is configured as before ovs0"

@@ -89,9 +89,9 @@ def test_a_new_version_is_a_new_file(images):
 @pytest.mark.parametrize(
     ("kind", "hsum", "words"),
     [
-        ("sha256", SHA, None), ("sha256", "0" * 64, "changed while it was copied: try again"),
+        ("sha256", SHA, None), ("sha256", "0" * 64, "changed during the download: try again"),
         ("md5", hashlib.md5(RAW, usedforsecurity=False).hexdigest(), None),
-        ("md5", "0" * 32, "changed while it was copied: try again"), ("own", "0" * 32, None),
+        ("md5", "0" * 32, "changed during the download: try again"), ("own", "0" * 32, None),
         (None, "0", None),
     ],
 )  # fmt: skip
@@ -109,7 +109,7 @@ def test_it_is_what_the_master_said_it_has(images, kind, hsum, words):
 
 
 def test_it_is_what_was_demanded(images):
-    wrong = f"has the sha256 {SHA}, not the demanded {'0' * 64}"
+    wrong = f"has the sha256 {SHA} instead of {'0' * 64}"
     master = Master()
     with pytest.raises(errors.ImageError, match=wrong):
         cache.fetch(SOURCE, images, master, "sha256=" + "0" * 64)
@@ -135,9 +135,9 @@ def test_what_is_demanded_may_be_in_a_list(images, tmp_path, monkeypatch, where)
     monkeypatch.setattr(cache.web, "read_list", lambda source: text)
     (tmp_path / "SHA256SUMS").write_text(text)
     assert cache.fetch(SOURCE, images, master, address).sha256 == SHA
-    with pytest.raises(errors.ImageError, match="not the demanded 0000"):
+    with pytest.raises(errors.ImageError, match="instead of 0000"):
         cache.fetch("salt://other.raw", images, master, address)
-    with pytest.raises(errors.ImageError, match=f"{address} lists no hash of third.raw"):
+    with pytest.raises(errors.ImageError, match=f"{address} contains no hash of third.raw"):
         cache.fetch("salt://third.raw", images, master, address)
 
 
@@ -145,15 +145,15 @@ def test_a_list_that_cannot_be_read_and_what_is_no_hash_are_said(images, tmp_pat
     path = str(tmp_path / "none")
     with pytest.raises(errors.ImageError, match=f"cannot read the list of hashes {path}: No such"):
         cache.fetch(SOURCE, images, Master(), path)
-    with pytest.raises(errors.InvalidInput, match="image_hash 'abc' is no sha256"):
+    with pytest.raises(errors.InvalidInput, match="image_hash 'abc' is neither a sha256"):
         cache.fetch(SOURCE, images, Master(), "abc")
     for source, image_hash in ((SOURCE, None), ("https://x.org/x.raw", "salt://SHA256SUMS")):
-        with pytest.raises(errors.InvalidInput, match="there is no master to fetch it from"):
+        with pytest.raises(errors.InvalidInput, match="cannot be fetched without a master"):
             cache.fetch(source, images, None, image_hash)
 
 
 def test_only_a_volume_whose_place_is_known_is_used(images):
-    with pytest.raises(errors.InvalidInput, match="a pool's volume cannot be used here"):
+    with pytest.raises(errors.InvalidInput, match="a volume of a pool cannot be used here"):
         cache.fetch("pool://there/x", images, Master())
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_whole_disk_is_no_image(images, tmp_path):
     data = tmp_path / "data.qcow2"
     create(data, option=f"data_file={tmp_path}/raw")
     for file, other in ((base, "/etc/passwd"), (data, f"{tmp_path}/raw")):
-        words = f"^{SOURCE} refers to another file, '{other}': make it whole with qemu-img convert"
+        words = f"^{SOURCE} refers to another file, '{other}': merge them with qemu-img convert"
         with pytest.raises(errors.ImageError, match=words):
             cache.fetch(SOURCE, images, Master(file.read_bytes()))
     with pytest.raises(errors.ImageError, match=SOURCE) as caught:
@@ -174,7 +174,7 @@ def test_what_is_no_whole_disk_is_no_image(images, tmp_path):
 def test_a_disk_without_a_size_is_no_image(images, monkeypatch):
     nothing = SimpleNamespace(virtual_size_bytes=0, path="x", format="raw")
     monkeypatch.setattr(cache.inspect, "inspect", lambda *of: nothing)
-    with pytest.raises(errors.ImageError, match=f"{SOURCE} is no disk image: the disk in it has"):
+    with pytest.raises(errors.ImageError, match=f"{SOURCE} is not a disk image: its disk has"):
         cache.fetch(SOURCE, images, Master())
 
 
@@ -263,14 +263,14 @@ def test_a_file_of_this_host_is_hashed_only_when_that_is_demanded(images, tmp_pa
     assert cache.fetch(str(path), images, image_hash=SHA).sha256 == SHA
     sha512 = hashlib.sha512(RAW).hexdigest()
     assert cache.fetch(str(path), images, image_hash=sha512).sha256 == SHA
-    with pytest.raises(errors.ImageError, match=f"image {path} has the sha256 {SHA}, not the dem"):
+    with pytest.raises(errors.ImageError, match=f"image {path} has the sha256 {SHA} instead of"):
         cache.fetch(str(path), images, image_hash="0" * 64)
     assert not os.path.exists(images)
     monkeypatch.setattr(free_space, "MAX_BYTES", MIB)
     cache.fetch(str(path), images, image_hash=SHA)
     monkeypatch.setattr(free_space, "MAX_BYTES", MIB - 1)
     cache.fetch(str(path), images)
-    with pytest.raises(errors.ImageError, match="its hash is not read"):
+    with pytest.raises(errors.ImageError, match="its hash is not computed"):
         cache.fetch(str(path), images, image_hash=SHA)
 
 
@@ -279,7 +279,7 @@ def test_a_file_that_is_just_coming_to_this_host_is_not_used(images, tmp_path, m
     path.write_bytes(RAW)
     open(migration_storage.incoming_path(str(path)), "w", encoding="utf-8").close()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.ImageError, match=r"a migration is just copying mine\.raw to this"):
+    with pytest.raises(errors.ImageError, match=r"mine\.raw is being copied to this"):
         cache.fetch("pool://there/x", images, local_file=cache.ImageFile("mine.raw"))
 
 
@@ -288,5 +288,5 @@ def test_a_file_without_a_disk_in_it_is_no_image(images, tmp_path, monkeypatch):
     path.write_bytes(RAW)
     nothing = SimpleNamespace(virtual_size_bytes=0, path=str(path), format="raw")
     monkeypatch.setattr(cache.inspect, "inspect", lambda *of: nothing)
-    with pytest.raises(errors.ImageError, match=f"{path} is no disk image: the disk in it has no"):
+    with pytest.raises(errors.ImageError, match=f"{path} is not a disk image: its disk has no"):
         cache.fetch(str(path), images)

@@ -135,7 +135,7 @@ def test_what_is_in_a_volume_is_read_back(tmp_path):
     assert nocloud.read(path) == files
     for content in (b"", bytes(40000), (tmp_path / "v.iso").read_bytes()[:40960]):
         (tmp_path / "bad.iso").write_bytes(content)
-        with pytest.raises(errors.SeedFailed, match="cannot read the volume for cloud-init"):
+        with pytest.raises(errors.SeedFailed, match="cannot read the cloud-init volume"):
             nocloud.read(str(tmp_path / "bad.iso"))
 
 
@@ -196,7 +196,7 @@ def test_a_volume_that_we_did_not_write_is_not_changed(data, other, missing):
     files[missing] = "#!/bin/sh\n"
     if missing == "ours":
         files["user-data"] = "#cloud-config\nruncmd: []\n"
-    with pytest.raises(errors.SeedFailed, match="is not ours"):
+    with pytest.raises(errors.SeedFailed, match="was not written by Salt Virt"):
         cloudinit.reissued(files, other, {})
 
 

@@ -108,7 +108,7 @@ def test_it_shows_and_types_and_is_left_by_the_escape(typist, guest):
 def test_another_one_has_it(typist):
     one = typist("web1").attached()
     two = typist("web1")
-    assert two.error == ("hv1: somebody else has the serial console of web1; force=True takes it")
+    assert two.error == ("hv1: the serial console of w is in useeb1; force=True takes it")
     three = typist("web1", "force").attached()
     assert "the guest runs: somebody else took it" in one.error
     three.type(b"\x1b")
@@ -207,7 +207,7 @@ def test_a_terminal_that_takes_nothing_or_has_no_size_is_not_waited_for():
         with contextlib.suppress(BlockingIOError):
             while True:
                 os.write(writer, bytes(4096))
-        with pytest.raises(TimeoutError, match="the terminal takes nothing"):
+        with pytest.raises(TimeoutError, match="the terminal accepts no output"):
             terminal._show(writer, b"x", 0.05)
     finally:
         os.close(reader)

@@ -429,7 +429,7 @@ def test_no_guest_is_placed_there(dead, place):  # noqa: F811
     host = facts.host_from_inventory("hv1", read(place.conn, f"{dead}/images"))
     request = facts.PlacementRequest("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
     words = pools_filter.reason(host, request, policy.PlacementPolicy())
-    assert words == f"pool nas is on {dead}, which does not answer"
+    assert words == f"pool nas is on {dead}, which does not respond"
     assert disk_filter.reason(host, request, policy.PlacementPolicy()) == f"{dead} does not answer"
 
 

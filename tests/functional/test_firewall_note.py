@@ -23,10 +23,10 @@ def told(tmp_path, monkeypatch):
     monkeypatch.setattr(firewall, "SCRIPT", tmp_path.joinpath(*FRESH, "firewall.sh"))
     monkeypatch.setattr(firewall, "UNIT", tmp_path / "salt-virt-firewall.service")
     kind = SimpleNamespace(
-        apply=lambda _run, _wanted: calls.append("apply"),
+        apply=lambda _run, _rules: calls.append("apply"),
         remove=lambda _run: calls.append("remove"),
         listing=lambda _run: "rules",
-        wanted=lambda wanted: wanted,
+        expected_rules=lambda rules: rules,
     )
     monkeypatch.setitem(firewall.KINDS, "firewalld", kind)
     return calls
@@ -57,9 +57,9 @@ def test_rules_of_another_firewall_are_taken_away_before(told, monkeypatch):
     firewall.apply("firewalld", "w")
     made = []
     other = SimpleNamespace(
-        apply=lambda _run, _wanted: made.append("apply"),
+        apply=lambda _run, _rules: made.append("apply"),
         listing=lambda _run: "others",
-        wanted=lambda wanted: wanted,
+        expected_rules=lambda rules: rules,
     )
     monkeypatch.setitem(firewall.KINDS, "ufw", other)
     firewall.apply("ufw", "w")
@@ -70,7 +70,7 @@ def test_rules_of_another_firewall_are_taken_away_before(told, monkeypatch):
 
 def test_a_firewall_that_took_no_rule_is_said_and_can_be_asked_again(told, monkeypatch):
     monkeypatch.setattr(firewall.KINDS["firewalld"], "listing", lambda _run: "")
-    with pytest.raises(OperationFailed, match=r"^firewalld has none of the rules that"):
+    with pytest.raises(OperationFailed, match=r"^firewalld has not applied the rules"):
         firewall.apply("firewalld", "w")
     assert firewall.differs("firewalld", "w")
     assert firewall.remove()
@@ -107,11 +107,17 @@ def test_a_host_without_any_firewall_is_told_what_to_install(monkeypatch):
         (lambda: firewall.kind(["ufw"]), "use one of"),
         (lambda: firewall.rules("hv1", [], []), "hosts must be a list, not 'hv1'"),
         (lambda: firewall.rules([], [[1]], []), "opened must be a list"),
-        (lambda: firewall.rules([], ["ssh"], []), "'ssh' is no port and no range"),
-        (lambda: firewall.rules([], [], ["200-100"]), "'200-100' is no port and no range"),
-        (lambda: firewall.rules([], [], [65536]), "65536 is no port"),
-        (lambda: firewall.rules(["/"], [], []), "the other hypervisor / has no address here"),
-        (lambda: firewall.rules(["a..b"], [], []), r"the other hypervisor a\.\.b has no address"),
+        (lambda: firewall.rules([], ["ssh"], []), "'ssh' is not a port or a range"),
+        (lambda: firewall.rules([], [], ["200-100"]), "'200-100' is not a port or a range"),
+        (lambda: firewall.rules([], [], [65536]), "65536 is not a port"),
+        (
+            lambda: firewall.rules(["/"], [], []),
+            "the other hypervisor / cannot be resolved on this host",
+        ),
+        (
+            lambda: firewall.rules(["a..b"], [], []),
+            r"the other hypervisor a\.\.b cannot be resolved",
+        ),
     ],
 )
 def test_a_slip_is_named_before_anything_is_asked(act, why):

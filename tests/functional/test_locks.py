@@ -82,7 +82,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     target.write_text("precious")
     os.link(target, tmp_path / "second")
     with (
-        pytest.raises(errors.OperationFailed, match="no file of its own"),
+        pytest.raises(errors.OperationFailed, match="not a regular file with a single name"),
         locks.exclusive(str(tmp_path / "second")),
     ):
         pass
@@ -92,7 +92,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
 def test_a_pipe_in_the_place_of_a_lock_hangs_nobody(tmp_path):
     os.mkfifo(tmp_path / "lock")
     with (
-        pytest.raises(errors.OperationFailed, match="no file of its own"),
+        pytest.raises(errors.OperationFailed, match="not a regular file with a single name"),
         locks.exclusive(str(tmp_path / "lock")),
     ):
         pass
@@ -137,7 +137,7 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path):
 DIES = """
 import os, sys
 from saltvirt.images import locks
-with locks.for_now(sys.argv[1], "x-") as folder:
+with locks.temporary_folder(sys.argv[1], "x-") as folder:
     open(os.path.join(folder, "client-key.pem"), "w").close()
     os.kill(os.getpid(), 9)
 """

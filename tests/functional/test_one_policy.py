@@ -53,7 +53,7 @@ def by_runner(made, modules, by, name="web1", **given):
 def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
     """W2: the master accepted and the host said "64 MiB wanted, 0 free"."""
     modules = made.load()
-    with pytest.raises(errors.VirtError, match="of memory wanted"):
+    with pytest.raises(errors.VirtError, match="of memory requested"):
         by_runner(made, modules, policy.PlacementPolicy())
     assert (
         by_runner(made, modules, policy.PlacementPolicy(memory_ratio=4.0), start=True).details[
@@ -66,9 +66,9 @@ def test_a_ratio_on_the_master_and_nothing_on_the_host(made):
 def test_a_host_that_is_stricter_is_seen_by_the_master_and_holds(made):
     modules = made.load(placement={"memory_ratio": 2})
     by = policy.PlacementPolicy(memory_ratio=4.0)
-    with pytest.raises(errors.VirtError, match=r"no host can take web1.*of memory wanted"):
+    with pytest.raises(errors.VirtError, match=r"no host can take web1.*of memory requested"):
         by_runner(made, modules, by)
-    with pytest.raises(errors.VirtError, match=r"no room: .*of memory wanted") as caught:
+    with pytest.raises(errors.VirtError, match=r"no room: .*of memory requested") as caught:
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None,
                              placement={"policy": by.to_wire()})  # fmt: skip
     assert type(caught.value).__name__ == "NoRoom"
@@ -95,7 +95,7 @@ def test_start_is_refused_where_memory_would_be_overcommitted(made):
     assert made.conn.lookupByName("a").isActive() == 0
     assert modules["virt.start"]("a") is True
     with pytest.raises(
-        errors.VirtError, match=r"900 MiB of memory wanted, 124 of .*overcommit=True"
+        errors.VirtError, match=r"900 MiB of memory requested, 124 of .*overcommit=True"
     ):
         modules["virt.start"]("b")
     assert made.conn.lookupByName("b").isActive() == 0
@@ -117,7 +117,7 @@ def test_start_by_name_goes_by_the_masters_policy(made):
     modules = made.load(placement={**BARE})
     define(made.conn, "a", 100)
     fleet = Fleet(modules, made.tmp_path)
-    with pytest.raises(errors.VirtError, match="100 MiB of memory wanted"):
+    with pytest.raises(errors.VirtError, match="100 MiB of memory requested"):
         Lifecycle(fleet, "a", "start").run()
     fleet.opts["virt"] = {"placement": {**BARE, "memory_ratio": 4}}
     checked = Lifecycle(fleet, "a", "start").check()
@@ -145,7 +145,7 @@ def test_a_domain_that_is_started_from_xml_is_admitted(made):
     modules = made.load(placement={**BARE})
     xml = """<domain type='test'><name>t</name><memory unit='GiB'>1</memory>
       <os><type>hvm</type></os></domain>"""
-    with pytest.raises(errors.VirtError, match="1024 MiB of memory wanted"):
+    with pytest.raises(errors.VirtError, match="1024 MiB of memory requested"):
         modules["virt.create_xml_str"](xml)
     assert modules["virt.create_xml_str"](xml, overcommit=True) is True
 
@@ -184,14 +184,14 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
     modules = made.load(placement={**BARE, "memory_ratio": 10})
     room = os.statvfs(tiny).f_bavail * os.statvfs(tiny).f_frsize
     disks = [{"name": "d", "size": 2 * room // MIB + 1024, "pool": tiny, "format": "raw"}]
-    with pytest.raises(errors.VirtError, match=f"of disk wanted on {tiny}"):
+    with pytest.raises(errors.VirtError, match=f"of disk space requested on {tiny}"):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None, disks=disks)
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
     told = modules["virt.inventory"](guest={**wish, "seed": False})
     asked = facts.PlacementRequest("web1", 1, 65536, by_profile=True, hypervisor="test")
     host = facts.host_from_inventory("hv1", told)
     by = policy.from_config({**BARE, "memory_ratio": 10})
-    assert f"of disk wanted on {tiny}" in choose.first_reason(host, asked, by)[1]
+    assert f"of disk space requested on {tiny}" in choose.first_reason(host, asked, by)[1]
     assert not list(folder.iterdir())
 
 
@@ -219,7 +219,7 @@ def test_a_disk_grows_only_into_room_that_is_promised_to_nobody(made):
     with open(other, "wb") as file:
         file.truncate(free // 2)
     define(made.conn, "thin", 10, more=disk_xml(other))
-    with pytest.raises(errors.VirtError, match="of disk wanted") as caught:
+    with pytest.raises(errors.VirtError, match="of disk space requested") as caught:
         modules["virt.resize_disk"]("a", "vda", free // MIB)
     assert type(caught.value).__name__ == "NoRoom"
     assert path.stat().st_size == MIB

@@ -207,7 +207,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
     assert page.axe() == []
     page.cluster(folder_of(tmp_path) / "page-serial.webp")
     cloud.dom.destroy()
-    page.until_text("the guest has ended it.", "dialog.console .bad")
+    page.until_text("the guest has closed the connection.", "dialog.console .bad")
     page.button("Again", "dialog.console").click()
     page.until_text("no guest 'web1'", "dialog.console .bad")
 

@@ -25,7 +25,7 @@ class Hosts:
         self.office, self.names = office, list(names)
         self.daemon, self.kept, self.silent = "serves", {}, set()
 
-    def own(self):
+    def direct_hosts(self):
         if not self.names:
             raise NotFound("virt:hosts matches nobody")
         return list(self.names)
@@ -77,17 +77,23 @@ def test_a_host_that_has_what_it_was_given_is_no_problem(hosts):
 
 
 def test_one_that_never_had_a_certificate_is_not_found(hosts):
-    with pytest.raises(NotFound, match="web1 is no hypervisor of this master and never had a"):
+    with pytest.raises(NotFound, match="web1 is not a hypervisor of this master and never had a"):
         hosts.shown("web1")
     hosts.names.append("hv2")
     shown = hosts.shown("hv2", ask=False)["hosts"]["hv2"]
-    assert shown == {"certificates": {}, "problems": ["it has no certificates: apply virt.keys"]}
+    assert shown == {
+        "certificates": {},
+        "problems": ["the host has no certificates: apply virt.keys"],
+    }
 
 
 def test_one_that_virt_hosts_lost_is_named_until_it_is_revoked(hosts):
     hosts.names = []
     (problem,) = hosts.shown()["hosts"]["hv1"]["problems"]
-    assert problem == "virt:hosts does not match it; if it is gone: salt-run virt.revoke hv1"
+    assert (
+        problem
+        == "virt:hosts does not match this host; if it is gone, run salt-run virt.revoke hv1"
+    )
     crl.revoke(hosts.office.store, "hv1")
     shown = hosts.shown()["hosts"]["hv1"]
     assert (shown["revoked"], shown["problems"]) == (True, [])
@@ -102,9 +108,9 @@ def test_a_certificate_that_is_not_on_its_host_is_named(hosts):
     facts["certs"]["other"] = gone
     facts["certs"]["client"] = {**facts["certs"]["client"], "sha256": "00"}
     assert cloud.compare(records, facts) == [
-        "server: not on the host: apply virt.keys",
-        f"client: the host has another one ({gone['issuer']}): apply virt.keys",
-        f"other: not made by this master ({gone['issuer']}): apply virt.keys",
+        "server: missing on the host: apply virt.keys",
+        f"client: the host has a different one ({gone['issuer']}): apply virt.keys",
+        f"other: not issued by this master ({gone['issuer']}): apply virt.keys",
     ]
 
 
@@ -127,7 +133,7 @@ def test_what_will_be_replaced_is_told_with_the_reason(hosts):
     office = hosts.office
     office.rules = policy.CertificatePolicy(hosts="*", names={"hv1": ["vip"]})
     records = cloud.records(office.store, office.rules, "hv1")
-    assert records["server"]["wrong"] == "its names differ"
+    assert records["server"]["wrong"] == "its names have changed"
     problems = hosts.shown(ask=False)["hosts"]["hv1"]["problems"]
     assert f"server: {records['server']['wrong']}: apply virt.keys" in problems
     office.rules = policy.CertificatePolicy(hosts="*", trust_grains=True)
@@ -138,16 +144,16 @@ def test_what_will_be_replaced_is_told_with_the_reason(hosts):
 def test_a_rotation_waits_for_every_host_in_each_step(hosts):
     office = hosts.office
     hosts.kept["hv1"] = office.give("hv1")
-    assert hosts.rotate() == (rotation.TRUST, {"hv1": "it does not trust both CAs"})
+    assert hosts.rotate() == (rotation.TRUST, {"hv1": "does not trust both CAs"})
     assert "also_trusted" in cloud.authorities(office.store)["libvirt"]
     hosts.silent.add("hv1")
     assert hosts.rotate() == (rotation.TRUST, {"hv1": SILENT})
     hosts.silent.clear()
     hosts.kept["hv1"] = office.give("hv1")  # it trusts both, and has certificates of the old
-    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "it still has certificates of the old CA"})
+    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "still has certificates of the old CA"})
     del hosts.kept["hv1"]
-    hosts.daemon = "the daemon still serves certificate 1f"
-    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "the daemon still serves certificate 1f"})
+    hosts.daemon = "the daemon still uses certificate 1f"
+    assert hosts.rotate() == (rotation.REISSUE, {"hv1": "the daemon still uses certificate 1f"})
     hosts.daemon = "does not listen"
     assert hosts.rotate() == (None, {})
     assert rotation.phase(office.store) is None
@@ -158,8 +164,8 @@ def test_a_rotation_locks_out_no_host_that_virt_hosts_does_not_match(hosts):
     """As when the master has lost the grains that its target asks for."""
     store = hosts.office.store
     hosts.office.give("hv2")
-    why = ("virt:hosts does not match it: salt-run virt.revoke hv2 if it is gone; skip=hv2 locks "
-           "it out")  # fmt: skip
+    why = ("virt:hosts does not match this host: run salt-run virt.revoke hv2 if it is gone; "
+        "skip=hv2 locks it out")  # fmt: skip
     assert cloud.rotation_plan(hosts, store, ()) == (None, {"hv1": None, "hv2": why})
     assert hosts.rotate() == (rotation.TRUST, {"hv2": why})
     rotation.swap(store)
@@ -180,7 +186,7 @@ def test_a_rotation_waits_for_no_host_that_is_given_up(hosts, leave):
 
 
 def test_a_host_that_is_to_be_skipped_is_one(hosts):
-    with pytest.raises(NotFound, match=r"skip: no hypervisor of this master is called hv7"):
+    with pytest.raises(NotFound, match="skip: this master has no hypervisor hv7"):
         hosts.rotate("hv1", "hv7")
     assert rotation.phase(hosts.office.store) is None
 
@@ -229,7 +235,7 @@ def test_a_master_without_hypervisors_revokes_all_the_same(hosts):
     hosts.names = []
     said = []
     assert cloud.revoke(hosts, hosts.office.store, "hv1", said.append) == {}
-    assert said == ["hv1: 4 certificates revoked, and it gets no new ones"]
+    assert said == ["hv1: 4 certificates revoked; the host can request no new ones"]
     assert crl.banned(hosts.office.store, "hv1")
 
 
@@ -246,11 +252,11 @@ def test_one_that_was_revoked_before_is_not_waited_for(hosts):
 def test_a_hypervisor_that_never_had_a_certificate_is_revoked_if_it_is_known(hosts):
     """Nobody has to be told; what waited for it does not any more."""
     store, said = hosts.office.store, []
-    with pytest.raises(NotFound, match="hv9 was never given a certificate"):
+    with pytest.raises(NotFound, match="hv9 never had a certificate"):
         cloud.revoke(hosts, store, "hv9", said.append)
     assert not crl.banned(store, "hv9")
     assert cloud.revoke(hosts, store, "hv9", said.append, is_hypervisor=True) == {}
-    assert said == ["hv9: it has no certificates, and gets none"]
+    assert said == ["hv9: has no certificates, and can request none"]
     assert crl.record(store)["hosts"] == ["hv9"] and crl.banned(store, "hv9")
     assert cloud.overview(hosts, store, hosts.office.rules, "hv9", False)["hosts"]["hv9"] == {
         "certificates": {}, "problems": [], "revoked": True,
@@ -268,8 +274,8 @@ def test_an_authority_that_ends_soon_is_a_problem(hosts):
         found = cloud.authorities(store)["libvirt"]
         assert ("problem" in found) is soon
     assert found["problem"] == (
-        f"it ends on {end.date().isoformat()}, and every certificate with it: "
-        "salt-run virt.rotate_ca"
+        f"expires on {end.date().isoformat()}, with every certificate that it has issued: "
+        "run salt-run virt.rotate_ca"
     )
     _, row = cloud.table({"CA": {"libvirt": found}, "hosts": {}})
     assert (row[5], row[-1]) == (1, found["problem"])

@@ -206,7 +206,7 @@ def programs(tmp_path, monkeypatch):
 
 
 def test_a_daemon_that_does_not_run_reads_them_later(programs):
-    later = "the daemon is not running; it reads them when it starts"
+    later = "the daemon is not running; it loads the certificates when it starts"
     assert daemon.reload() == later  # there is no systemctl
     programs("systemctl", "exit 3")
     assert daemon.reload() == later
@@ -222,7 +222,7 @@ def test_a_daemon_that_cannot_be_told_is_restarted(programs, monkeypatch):
     programs("virt-admin", "echo no such server >&2; exit 1")
     assert daemon.reload() == restarted.format("no such server")
     programs("systemctl", RESTART.format(1))
-    with pytest.raises(PkiError, match=r"could not be made to read .*: no such server; res"):
+    with pytest.raises(PkiError, match=r"could not reload its certificates: no such server; res"):
         daemon.reload()
     programs("systemctl", RESTART.format(0))
     programs("virt-admin", "exec /bin/sleep 600")
@@ -277,7 +277,7 @@ def test_a_handshake_ends_with_the_daemons_word(etc, server):
     assert certs.fingerprint(found) == certs.fingerprint(wanted)
     for word in (b"", b"\x00"):
         port = server(etc, word)
-        with pytest.raises(PkiError, match=f":{port} refused our client certificate$"):
+        with pytest.raises(PkiError, match=f":{port} refused the host's client certificate$"):
             daemon.handshake("hv1", client(etc), port=port)
 
 
@@ -293,5 +293,5 @@ def test_certificates_that_are_placed_and_not_served_are_a_failure(
     programs("virt-admin", "exit 0")
     here = host(tmp_path / "master", etc)
     here = converge.TlsHost(here.id, here.pillar_ext, str(etc), {}, reload=True)
-    with pytest.raises(PkiError, match=r"^the certificates are in place but not served: TLS with"):
+    with pytest.raises(PkiError, match=r"^the certificates are installed but not in use: TLS with"):
         converge.converge(here)

@@ -65,7 +65,7 @@ def test_a_start_is_admitted_as_virt_start_is(conn, tmp_path):
     admits = load_with_folders(tmp_path)
     conn.lookupByName("test").destroy()
     little = {"placement": {"policy": {"memory_ratio": 0.1}}}
-    with pytest.raises(errors.VirtError, match=r"no room: .*of memory wanted"):
+    with pytest.raises(errors.VirtError, match=r"no room: .*of memory requested"):
         admits["virt.power"]("test", "start", ["shutdown"], **little)
     assert state(conn) == libvirt.VIR_DOMAIN_SHUTOFF
     more = {**little, "overcommit": True}

@@ -44,7 +44,7 @@ class View:
             raise self.fails
         yield
 
-    def seen(self, _user):
+    def for_user(self, _user):
         self.asked.set()
         self.goes.wait(120)
         return cluster_view.UserView(self.last, {})
@@ -97,7 +97,7 @@ def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
     monkeypatch.setattr(proxy, "MAX_PAGES_PER_USER", 1)
     one, two = proxied.browser(), proxied.browser()
     assert one.begin(SECRET) == {"page": True}
-    assert two.begin(SECRET) == {"error": "you look at 1 pages: close one"}
+    assert two.begin(SECRET) == {"error": "you have 1 open pages: close one"}
     assert two.end[0] == 4001
     one.close()
     until(lambda: not proxied.proxy.users, "nobody is counted")
@@ -144,7 +144,7 @@ def test_a_guest_whose_hypervisor_is_not_reached(proxied):
         pair.certificate, pair.key,
     ))  # fmt: skip
     said = proxied.browser().begin(SECRET)["error"]
-    assert said.startswith(f"hv1 is not reached at 127.0.0.1 port {port}: ")
+    assert said.startswith(f"cannot connect to hv1 at 127.0.0.1 port {port}: ")
     until(lambda: not proxied.proxy.users, "nobody is counted")
 
 
@@ -156,7 +156,7 @@ def test_a_hypervisor_that_is_none_gets_no_word_of_the_guest(proxied, monkeypatc
             "web1", "u", "hv1", "display", "vnc", *deaf.getsockname(), pair.authority,
             pair.certificate, pair.key,
         ))  # fmt: skip
-        assert "hv1 is not reached at" in proxied.browser().begin(SECRET)["error"]
+        assert "cannot connect to hv1 at" in proxied.browser().begin(SECRET)["error"]
         line, _ = deaf.accept()
         with line:
             line.settimeout(60)
@@ -170,7 +170,10 @@ def test_a_page_that_fails_ends_and_the_log_says_why(proxied, caplog):
     proxied.view.fails = ValueError("broken")
     one = proxied.browser()
     assert one.begin(SECRET) == {"page": True}
-    assert one.end == (1000, "the master's log says why it ended")
+    assert one.end == (
+        1000,
+        "the connection ended because of an error, which is in the master's log",
+    )
     assert "ValueError: broken" in caplog.text
 
 
@@ -197,7 +200,7 @@ def test_who_may_is_not_known_is_no_leave_to_go_on(proxied, monkeypatch, caplog)
         raise ValueError("broken")
 
     proxied.stands = broken
-    assert one.end == (4001, "it is not known whether you may")
+    assert one.end == (4001, "your permission cannot be determined")
     assert "ValueError: broken" in caplog.text
 
 
@@ -221,7 +224,7 @@ def test_after_an_update_it_ends_and_salt_begins_it_anew(proxied):
     assert page.begin(SECRET) == {"page": True}
     proxied.is_updated = True
     assert page.end[1].startswith("Salt Virt was updated")
-    until(lambda: proxied.is_done, "the engine has ended")
+    until(lambda: proxied.is_over, "the engine has ended")
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", proxied.port), 60)
 
@@ -233,6 +236,6 @@ def test_after_an_update_nobody_loses_the_console_of_a_guest(proxied):
     proxied.is_updated = True
     assert page.end[1].startswith("Salt Virt was updated")
     assert "was updated" in proxied.browser().begin(SECRET)["error"]
-    assert not proxied.is_done
+    assert not proxied.is_over
     proxied.proxy.users.clear()
-    until(lambda: proxied.is_done, "the engine has ended")
+    until(lambda: proxied.is_over, "the engine has ended")

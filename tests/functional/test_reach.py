@@ -35,7 +35,7 @@ from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST, Browser, Reached
 from tests.lab import process
 
-NOT_GOOD = {"error": "the ticket is not good: it was used, or is older than 30 s"}
+NOT_GOOD = {"error": "the ticket is invalid: it was used, or is older than 30 s"}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_serial_port_both_ways(cloud, browser):
     one.until(b"boot device")
     two = browser()
     said = two.begin(cloud.ticket(kind="serial"))
-    assert said == {"error": "hv1: somebody else has the serial console of web1"}
+    assert said == {"error": "hv1: the serial console of w is in useeb1"}
     three = browser()
     assert "error" not in three.begin(cloud.ticket(kind="serial", force=True))
     assert one.end[0] == 1000
@@ -110,8 +110,8 @@ def test_it_ends_with_the_guest_and_leaves_no_process(cloud, guest, browser):
         assert "error" not in line.begin(cloud.ticket(kind=kind))
     assert len(set(_relays()) - before) == 2
     guest.destroy()
-    assert one.end == (1000, "the guest has ended it")
-    assert two.end == (1000, "the guest has ended it")
+    assert one.end == (1000, "the guest has closed the connection")
+    assert two.end == (1000, "the guest has closed the connection")
     until(lambda: not set(_relays()) - before, "no process")
 
 
@@ -196,10 +196,10 @@ def test_who_may_no_more_is_shown_out(cloud, guest, browser, monkeypatch):
     one = browser()
     assert "error" not in one.begin(cloud.ticket(user="anna"))
     owners.set_owner(cloud.opts, guest.UUIDString(), "web1", "bob")
-    assert one.end == (4001, "anna may not reach web1 any more")
+    assert one.end == (4001, "anna may no longer connect to web1")
     # and by a ticket that was asked for before
     assert browser().begin(cloud.ticket(user="anna")) == {
-        "error": "anna may not reach web1 any more"
+        "error": "anna may no longer connect to web1"
     }
     assert "error" not in browser().begin(cloud.ticket(user="bob"))
 
@@ -242,7 +242,7 @@ def test_forwarded_headers_open_nothing(cloud):
 def test_who_says_nothing_is_shown_out_and_hinders_nobody(cloud, browser, monkeypatch):
     monkeypatch.setattr(proxy, "MAX_PENDING", 4)
     monkeypatch.setattr(proxy, "_HELLO_TIMEOUT_S", 2)
-    assert browser().end == (1000, "no ticket was shown")
+    assert browser().end == (1000, "no ticket was sent")
     monkeypatch.setattr(proxy, "_HELLO_TIMEOUT_S", 60)
     silent = [browser() for _ in range(4)]
     until(lambda: cloud.proxy.strangers == 4, "they are known to be there")

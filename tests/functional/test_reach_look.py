@@ -88,8 +88,8 @@ def test_an_agent_that_answers_can_be_reached(conn, guest, monkeypatch):
     ("", reach.DISPLAY, 0, errors.OperationFailed, "web1 has no display$"),
     ("", reach.SERIAL, 0, errors.OperationFailed, "no serial console that libvirt can open"),
     ("<serial type='null'/>", reach.SERIAL, 0, errors.OperationFailed, "no serial console"),
-    ("", reach.AGENT, 0, errors.Unsupported, "virt.update web1 guest_agent=True adds one"),
-    (CHANNEL.format(state=""), reach.AGENT, 0, errors.Unsupported, "no guest agent answers in"),
+    ("", reach.AGENT, 0, errors.Unsupported, "add it with virt.update web1 guest_agent=True"),
+    (CHANNEL.format(state=""), reach.AGENT, 0, errors.Unsupported, "no guest agent responds in"),
 ])  # fmt: skip
 def test_what_a_guest_does_not_have_is_named(conn, guest, devices, kind, number, error, words):
     guest(devices)
@@ -118,7 +118,7 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
     one = agent.for_domain(guest())
     with pytest.raises(errors.VirtError) as raised:
         one.ask("guest-ping")
-    assert "does not answer" not in raised.value.text
+    assert "does not respond" not in raised.value.text
 
     def hangs(_dom, _text, _timeout_s, _flags):
         exc = libvirt.libvirtError("Guest agent is not responding")
@@ -126,7 +126,7 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
         raise exc
 
     monkeypatch.setattr(agent.libvirt_qemu, "qemuAgentCommand", hangs)
-    with pytest.raises(errors.ConnectionFailed, match="guest agent of web1 does not answer"):
+    with pytest.raises(errors.ConnectionFailed, match="guest agent of web1 does not respond"):
         one.ask("guest-ping")
 
 
@@ -135,10 +135,10 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
 
 @pytest.mark.parametrize("code, words", [
     ("print('{\"error\": \"no port is free\"}')", "^no port is free$"),
-    ("print('{}')", "it did not say why"),
-    ("import sys; sys.exit('Traceback\\nValueError: x')", "in: Traceback / ValueError: x$"),
-    ("print('hello', end='', flush=True); import time; time.sleep(600)", "nobody can be let in"),
-    ("print('hello', flush=True); import time; time.sleep(600)", "nobody can be let in"),
+    ("print('{}')", "no error was reported"),
+    ("import sys; sys.exit('Traceback\\nValueError: x')", "prepared: Traceback / ValueError: x$"),
+    ("print('hello', end='', flush=True); import time; time.sleep(600)", "could not be prepared"),
+    ("print('hello', flush=True); import time; time.sleep(600)", "could not be prepared"),
 ])  # fmt: skip
 def test_a_program_that_does_not_say_where_it_waits_is_ended(code, words, monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "_START_TIMEOUT_S", 1 if "sleep" in code else 60)
@@ -297,7 +297,7 @@ def test_what_is_said_to_an_agent_is_understood_and_not_handed_on(monkeypatch):
             talk = protocol.Stream(line)
             with pytest.raises(errors.VirtError, match="not supported"):
                 talk.ask("exec", Command(("true",)))
-            with pytest.raises(errors.InvalidInput, match="older Salt Virt"):
+            with pytest.raises(errors.InvalidInput, match="older version of Salt Virt"):
                 talk.ask("guest-shutdown")
         one.end()
     finally:
@@ -343,7 +343,7 @@ def test_what_the_guest_says_is_handed_on_both_ways(monkeypatch, libvirtd):  # n
         with serial.line() as line:
             heard(line, b"ok\n")
             other = Begun(monkeypatch, kind=reach.SERIAL, **more)
-            assert other.refused() == b"no somebody else has the serial console of relay1\n"
+            assert other.refused() == b"no the serial console of relay1 is in use\n"
             line.settimeout(0.5)
             said = bytearray()
             until(lambda: typed(line, said), "SeaBIOS' menu")

@@ -137,7 +137,10 @@ def test_what_we_wrote_fits_the_copy_and_has_no_address_of_the_original(
     assert set(words) <= set(found[path].splitlines())
     assert not FIXED.search(found[path])
     assert heard == [
-        f"/etc/{path}: the fixed addresses stay the original's; the interface asks DHCP"
+        (
+            f"/etc/{path}: the static addresses remain with the original; the copy's interface "
+            "uses DHCP"
+        )
     ]
     assert SECOND not in "".join(found.values())
 
@@ -221,8 +224,10 @@ def test_what_a_person_wrote_keeps_its_address_and_is_named(tmp_path, pair):
     heard, _ = copied(root, pair)
     assert path.read_text() == text.replace("02\n[", "01\n[")
     assert heard == [
-        "/etc/systemd/network/20-lan.network gives it the same fixed address as its original: "
-        "change that"
+        (
+            "/etc/systemd/network/20-lan.network gives the copy the same static address as "
+            "the original: change it"
+        )
     ]
     assert (path.parent / "30-bytes.link").read_bytes() == b"\xff" + FIRST.encode()
 
@@ -255,7 +260,7 @@ def test_a_copy_with_more_than_anybody_writes_is_refused_as_it_is(tmp_path, pair
     (root / "etc/netplan").mkdir()
     for number in range(4):
         (root / f"etc/netplan/{number}.yaml").write_text(SECOND)
-    with pytest.raises(errors.SeedFailed, match=r"/etc/netplan: the configuration of its network"):
+    with pytest.raises(errors.SeedFailed, match=r"/etc/netplan: the network configuration"):
         copied(root, pair)
     assert (root / "etc/netplan/0.yaml").read_text() == SECOND
     assert (root / "etc/salt/minion_id").read_text() == "baked"
@@ -269,7 +274,7 @@ def test_that_the_next_boot_labels_all_files_is_told(tmp_path, pair, mode, label
     (root / "etc/selinux/config").write_text(f"SELINUX={mode}\n")
     heard, _ = copied(root, pair)
     assert (root / ".autorelabel").exists() is labelled
-    assert any("restarts it once" in words for words in heard) is labelled
+    assert any("restarts once" in words for words in heard) is labelled
 
 
 def test_a_guest_that_is_no_copy_is_left_alone(tmp_path, pair):

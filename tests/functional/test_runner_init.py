@@ -157,7 +157,7 @@ def test_what_may_be_secret_is_told_to_the_chosen_host_only():
         ({"cpu": -1}, "cpu -1 is not a positive whole number"),
         ({"mem": "lots"}, "mem"),
         ({"labels": "rack=a"}, "labels: give a dictionary of labels"),
-        ({"labels": {"rack": "a"}}, "hv1: has no label rack"),
+        ({"labels": {"rack": "a"}}, "hv1: lacks the label rack"),
         ({"image": "/no/such"}, "web1: image /no/such does not exist on this host"),
         ({"interfaces": [{"name": "e", "bridge": "br7"}]}, "hv1: has no bridge br7"),
     ],

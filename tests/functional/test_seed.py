@@ -123,7 +123,9 @@ def test_what_is_no_plain_data_is_refused(data):
         to_yaml({"x": object()})
     with pytest.raises(errors.InvalidInput):
         seed.SeedData(id="../x", private_key="", public_key="")
-    with pytest.raises(errors.InvalidInput, match="install is image, boot or never, not 'later'"):
+    with pytest.raises(
+        errors.InvalidInput, match="install must be image, boot or never, not 'later'"
+    ):
         seed.SeedData("web1", "", "", install="later")
     assert minion_config(data)["id"] == "web1.example.org"
 
@@ -341,7 +343,7 @@ shift 7 && echo "$@" >>said
     [
         ("touch usr/bin/salt-minion", None),
         ("true", "ended well but left no salt-minion; it is partially seeded: "),
-        ("echo no route >&2; exit 1", "cannot run the bootstrap script inside of the image: no ro"),
+        ("echo no route >&2; exit 1", "cannot run the bootstrap script inside the image: no ro"),
     ],
 )
 def test_a_script_installs_the_minion_inside_of_the_image(tmp_path, pair, monkeypatch, does, why):

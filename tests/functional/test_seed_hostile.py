@@ -62,7 +62,9 @@ def test_an_image_does_not_make_the_host_the_guest(tmp_path, host, data, name):
     (inside / "padding").write_bytes(bytes(MIB))
     disk = whole_disk(tmp_path, inside)
     before = content(host)
-    with pytest.raises(errors.SeedFailed, match="no file system on it has an operating system"):
+    with pytest.raises(
+        errors.SeedFailed, match="no file system of the disk contains an operating system"
+    ):
         seed.apply(str(disk), "raw", data, "fuse")
     assert content(host) == before
 
@@ -396,7 +398,7 @@ def test_the_system_is_mounted_as_its_own_table_says():
     with pytest.raises(errors.SeedFailed, match="libguestfs: mount"):
         guestfish._mount(Appliance(**known, mount=None))
     two = Appliance(**PARTS, inspect_os="/dev/sda1 /dev/sda2")
-    with pytest.raises(errors.SeedFailed, match=r"^there are 2 operating systems on it$"):
+    with pytest.raises(errors.SeedFailed, match=r"^the disk has 2 operating systems$"):
         guestfish._mount(two)
     assert two.mounted() == []
 
@@ -413,7 +415,9 @@ def test_a_system_of_no_known_name_is_one_that_has_its_folders():
     found = Appliance(**known, is_dir=lambda path: str(held == ["/dev/root"]).lower())
     guestfish._mount(found)
     assert found.mounted() == [("/dev/broken", "/"), ("/dev/data", "/"), (), ("/dev/root", "/")]
-    with pytest.raises(errors.SeedFailed, match="no file system on it has an operating system"):
+    with pytest.raises(
+        errors.SeedFailed, match="no file system of the disk contains an operating system"
+    ):
         guestfish._mount(Appliance(**known, is_dir="false"))
 
 
@@ -602,7 +606,7 @@ def test_auto_is_libguestfs_or_says_what_to_install(tmp_path, monkeypatch):
     assert backends.choose(disk, "fuse") == "fuse"
     monkeypatch.setattr(guestfish, "available", lambda: True)
     assert backends.choose(disk) == "libguestfs"
-    with pytest.raises(errors.InvalidInput, match=r"^virt:seed:backend is one of auto, "):
+    with pytest.raises(errors.InvalidInput, match=r"^virt:seed:backend must be one of auto, "):
         backends.choose(disk, "kpartx")
     with pytest.raises(errors.InvalidInput, match=r"disk.qcow2 is no directory, as virt:seed:back"):
         backends.choose(disk, "directory")

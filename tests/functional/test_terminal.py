@@ -28,7 +28,7 @@ from tests.clock import until
 FOUND = guest_connection.GuestConnection(
     "web1", "u", "hv1", "serial", "pty", "127.0.0.1", 1, "", "", ""
 )
-FLEET = types.SimpleNamespace(opts={"__cli": requester.COMMAND_LINE}, rest=lambda: None)
+FLEET = types.SimpleNamespace(opts={"__cli": requester.COMMAND_LINE}, disconnect=lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_a_hypervisor_that_has_gone_when_something_is_typed(line, screen, ended)
         os.close(reader)
         os.close(full)
     other.join()
-    assert why.startswith("the hypervisor is not reached any more: ")
+    assert why.startswith("the hypervisor is unreachable: ")
 
 
 def test_a_terminal_that_shows_nothing_any_more_has_gone(line, screen, ended):

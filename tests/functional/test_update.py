@@ -425,7 +425,7 @@ def test_stop_on_reboot_is_left_unless_it_is_said(guest):
 
 
 def test_a_test_says_that_the_host_has_no_room(guest):
-    with pytest.raises(errors.VirtError, match=r"of memory wanted"):
+    with pytest.raises(errors.VirtError, match=r"of memory requested"):
         guest.modules["virt.update"]("g1", mem="1TiB", test=True)
 
 
@@ -497,8 +497,8 @@ def test_autostart_changes_only_when_asked(guest):
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"mem": "1TiB"}, "of memory wanted"),
-        ({"cpu": 17}, "17 vCPUs wanted, the host has 16 CPUs"),
+        ({"mem": "1TiB"}, "of memory requested"),
+        ({"cpu": 17}, "17 vCPUs requested, the host has 16 CPUs"),
         ({"disks": [{"name": "x"}]}, "disk x: size is missing"),
         ({"disk_profile": "nope"}, "disk profile: unknown 'nope'"),
         ({"interfaces": [{"name": "e", "bridge": "nobr"}]}, "no bridge nobr"),

@@ -135,12 +135,14 @@ def test_each_sees_what_is_granted_and_hears_of_no_other(cloud, page):
     assert "bob" not in json.dumps(seen)
     assert _names(told(bob, "hosts")) == ["bob1"]
     events = cloud.rules.view
-    events.heard("salt/virt/bob1/start/begun", {"message": "words of bob1"})
-    events.heard("salt/run/1/ret", {"fun": "runner.virt.start", "user": "bob", "return": "his"})
+    events.handle_event("salt/virt/bob1/start/begun", {"message": "words of bob1"})
+    events.handle_event(
+        "salt/run/1/ret", {"fun": "runner.virt.start", "user": "bob", "return": "his"}
+    )
     waits = "it waits for virt.init of bob1, process 7"
-    events.heard("salt/virt/anna1/start/begun", {"message": waits})
+    events.handle_event("salt/virt/anna1/start/begun", {"message": waits})
     with owners.making(cloud.opts, {"new1": owners.PendingGuest("anna", 1, 1, 1)}):
-        events.heard("salt/virt/new1/init/copy", {"message": "a copy", "percent": 30})
+        events.handle_event("salt/virt/new1/init/copy", {"message": "a copy", "percent": 30})
         assert [told(anna, "event")["event"] for _ in range(2)] == [
             [
                 "salt/virt/anna1/start/begun",
@@ -166,7 +168,7 @@ def test_who_may_no_more_is_shown_out(cloud, page, monkeypatch):
     cloud.opts["virt"]["rights"] = RIGHTS
     one = page("anna")
     cloud.opts["virt"]["rights"] = {"grants": []}
-    assert one.end == (4001, "anna may not watch any more")
+    assert one.end == (4001, "anna may no longer watch the cloud")
 
 
 def test_an_error_in_the_rights_shows_nothing_to_anybody(cloud, page):
@@ -198,7 +200,7 @@ def test_a_ticket_is_good_once_and_only_where_the_engine_is(cloud):
 def test_a_page_says_nothing_but_look(page):
     one = page()
     one.say("look at that")
-    assert one.end == (1000, "this was not to be said")
+    assert one.end == (1000, "unexpected message")
 
 
 def test_who_says_look_without_end_gets_no_more_than_others(cloud, page, monkeypatch):

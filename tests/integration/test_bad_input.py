@@ -69,7 +69,7 @@ REFUSED = [
     (f"web1 1 none {IMAGE}", ["mem", "none"]),
     (f"web1 1 mem=-5 image={IMAGE}", ["mem"]),
     (f"web1 999 512 {IMAGE}", ["cpu 999", "at most 255"]),
-    (f"web1 1 9999G {IMAGE}", ["hv1:", "hv2:", "of memory wanted"]),
+    (f"web1 1 9999G {IMAGE}", ["hv1:", "hv2:", "of memory requested"]),
     (f"web1 1 512 {IMAGE} disk=nonesuch", ["disk profile", "nonesuch"]),
     (f"web1 1 512 {IMAGE} nic=nonesuch", ["nic profile", "nonesuch"]),
     (f"web1 1 512 {IMAGE} colour=red", ["colour"]),

@@ -112,7 +112,7 @@ def test_capacity_is_never_given_away_twice(cloud, guests):
     made = [d for d in done if d.rc == 0]
     assert len(made) == fit, [d.stdout for d in done]
     for one in done:
-        assert one.rc == 0 or "of memory wanted" in one.stdout
+        assert one.rc == 0 or "of memory requested" in one.stdout
     assert len(everyone(cloud)) == fit
     files = cloud.exec("hv1", "ls /srv/salt-images/*.qcow2 | wc -l").stdout
     assert int(files) == len(where(cloud)["hv1"])

@@ -82,7 +82,7 @@ def test_another_one_has_it_until_it_is_taken(typist):
     one = typist().attached()
     two = typist()
     assert two.finish() == 1
-    assert b"somebody else has the serial console of con1; force=True takes it" in two.seen
+    assert b"the serial console of con1 is in use; to take it over, use force=True" in two.seen
     three = typist("force=True").attached()
     assert one.finish() == 1
     assert b"somebody else took it" in one.seen

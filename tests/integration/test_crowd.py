@@ -70,7 +70,7 @@ def test_forty_get_in_ten_are_refused_and_nothing_is_half_made(crowd):
     refused = [done[name].stdout.strip().splitlines()[-1] for name in set(done) - made]
     print(Counter(line.partition(":")[0] for line in refused))
     assert len(made) == sum(HOLD.values()), refused
-    assert all("1 vCPU wanted, 0 of 1" in line for line in refused), refused
+    assert all("1 vCPU requested, 0 of 1" in line for line in refused), refused
     there = guests(crowd)
     assert {host: len(names) for host, names in there.items()} == HOLD
     assert {name for names in there.values() for name in names} == made

@@ -68,7 +68,7 @@ def test_a_bridge_that_cuts_the_host_off_is_taken_back(cloud):
         "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
     )
     done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
-    assert "eth0 was put back as it was" in done.stderr
+    assert "eth0 was restored" in done.stderr
     cloud.wait(lambda: addresses(cloud, "hv2", "eth0") == before, "eth0 as it was")
     assert link(cloud, "hv2", "br0") is None
     assert cloud.exec("hv2", "ls /etc/systemd/network").stdout.split() == ["10-eth0.network"]

@@ -113,8 +113,8 @@ def test_each_argument_reaches_libvirt(hv, arguments, path, value):
     ("wrong", "why"),
     [
         ({"name": "test one"}, "cannot be a guest's name"),
-        ({"cpu": 99}, "refused: .* 99 vCPUs wanted, the host has"),
-        ({"mem": "9TiB"}, "refused: .* MiB of memory wanted"),
+        ({"cpu": 99}, "refused: .* 99 vCPUs requested, the host has"),
+        ({"mem": "9TiB"}, "refused: .* MiB of memory requested"),
         ({"image": "/nowhere.img"}, "image /nowhere.img does not exist"),
         ({"image": "salt://nowhere.img"}, "nowhere.img does not exist on the master"),
         ({"image": "/etc/passwd"}, "/etc/passwd is no disk image"),

@@ -163,7 +163,7 @@ def test_a_running_daemon_takes_new_certificates_without_a_restart(cloud):
     cloud.exec("master", f"rm {STORE}/hv1/servercert.pem")
     ret = keys(cloud, "hv1")
     assert ret["result"] is True
-    assert ret["changes"]["tls"] == "verified by a handshake"
+    assert ret["changes"]["tls"] == "verified with a TLS handshake"
     assert pid(cloud, "hv1") == before
     assert all_talk(cloud)
 
@@ -174,7 +174,7 @@ def test_a_daemon_that_was_left_behind_is_told_again(cloud):
     cloud.exec("master", f"rm {STORE}/hv1/servercert.pem")
     assert keys(cloud, "hv1", reload=False)["changes"]
     ret = keys(cloud, "hv1")
-    assert ret["changes"] == {"tls": "verified by a handshake"}
+    assert ret["changes"] == {"tls": "verified with a TLS handshake"}
 
 
 def test_a_certificate_of_another_ca_on_one_host_is_seen_and_mended(cloud):
@@ -488,5 +488,5 @@ def test_revoking_a_host_that_does_not_exist_is_one_line(cloud):
     told = cloud.run("virt.revoke", "hv77")
     assert told.rc == 1
     assert told.stdout.strip().splitlines() == [
-        "hv77 was never given a certificate; known: hv1, hv2"
+        "hv77 never had a certificate; hosts with certificates: hv1, hv2"
     ]

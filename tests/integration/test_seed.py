@@ -275,8 +275,8 @@ def test_raw_images_snapshots_and_volumes_of_a_pool_are_seeded(hv1):
 
 
 REFUSED = {
-    "a wrong hash": ({"image_hash": "ab" * 32}, "not the demanded"),
-    "no image": ({"image": "/etc/passwd"}, "no disk image"),
+    "a wrong hash": ({"image_hash": "ab" * 32}, "instead of"),
+    "no image": ({"image": "/etc/passwd"}, "not a disk image"),
     "not there": ({"image": "salt://none.qcow2"}, "does not exist"),
     "a backing file elsewhere": ({"image": "/tmp/evil.qcow2"}, "refers to /etc/shadow"),
     "a full disk": ({"disks": [{"name": "system", "pool": "/mnt/full"}]}, "free"),

@@ -373,7 +373,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     assert "unknown 'start'" in applied.fails("defined", "lab1", start=True)
     for row, text in [
         ({"cpu": {"maximun": 2}}, "cpu: unknown 'maximun', did you mean 'maximum'?"),
-        ({"mem": "1TiB"}, "of memory wanted"),
+        ({"mem": "1TiB"}, "of memory requested"),
         ({"disk_profile": "nope"}, "disk profile: unknown 'nope'"),
         ({"interfaces": [{"name": "e", "source": "nobr"}]}, "no bridge nobr"),
         ({"disks": [{"name": "x"}]}, "disk x: size is missing"),

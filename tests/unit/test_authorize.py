@@ -78,7 +78,7 @@ def test_what_a_minion_says_of_itself_makes_it_no_hypervisor(opts, hosts, claime
         "text": "hv1 or G@os:Debian", "list": ["hv1", "or", "I@a:b"], "deep": "hv9 or N@text",
         "round": "N@round or S@10.0.0.0/8",
     }  # fmt: skip
-    with pytest.raises(PkiError, match=rf"asks for {claimed}, which every minion sends"):
+    with pytest.raises(PkiError, match=rf"matches {claimed}, which a minion reports"):
         authorize.expand(CertificatePolicy(hosts=hosts), opts)
     assert authorize.expand(CertificatePolicy(hosts=hosts, trust_grains=True), opts) == hosts
 

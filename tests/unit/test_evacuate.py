@@ -65,7 +65,7 @@ def test_the_biggest_guest_is_placed_first_and_counts_for_the_next():
 def test_who_finds_no_place_is_named_with_the_reasons():
     targets, unplaced = evacuate.plan([host("a", 5, 5), host("b")], "a", PLAIN)
     assert list(targets.values()) == ["b"]
-    assert "b: 5120 MiB of memory wanted" in unplaced["a-1"]
+    assert "b: 5120 MiB of memory requested" in unplaced["a-1"]
 
 
 class Room:

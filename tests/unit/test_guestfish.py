@@ -41,7 +41,7 @@ def test_what_has_no_system_is_said_to_have_what_it_has(kinds, words):
 def test_not_each_of_endless_partitions_is_looked_at():
     """The appliance would take ten minutes to inspect them, while the guest waits."""
     told = Told(list_partitions="\n".join(f"/dev/sda{n}" for n in range(255)), vfs_type={})
-    with pytest.raises(errors.SeedFailed, match="it has 255 partitions, more than 64"):
+    with pytest.raises(errors.SeedFailed, match="the disk has 255 partitions, more than 64"):
         guestfish._mount(told)
 
 

@@ -243,7 +243,7 @@ def test_who_asks_waits_no_longer_than_told_and_what_hangs_is_begun_once():
 
     fresh = OnDemandReader(read, 0.01)
     for _ in range(3):
-        with pytest.raises(errors.ConnectionFailed, match="no answer within"):
+        with pytest.raises(errors.ConnectionFailed, match="no response within"):
             fresh()
     until(lambda: begun, "it has begun")
     assert begun == [1]

@@ -68,7 +68,7 @@ def test_all_of_them_or_none(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(b"old")
     news = [files.NewFile(tmp_path / "a", b"new"), files.NewFile(tmp_path / "b", b"")]
-    with pytest.raises(PkiError, match=r"refused to write an empty .*/b"):
+    with pytest.raises(PkiError, match=r"refusing to write an empty .*/b"):
         files.write_all(news)
     news[1] = files.NewFile(tmp_path / "none" / "b", b"new")
     with pytest.raises(PkiError, match=r"cannot write .*/none/b: No such file"):
@@ -121,7 +121,7 @@ def test_a_folder_is_private_when_we_make_it_and_stays_as_it_is(tmp_path):
         os.umask(before)
     assert mode(files.folder(tmp_path / "c")) == 0o755
     (tmp_path / "file").touch()
-    with pytest.raises(PkiError, match=r"cannot make the folder .*/file/x: File exists"):
+    with pytest.raises(PkiError, match=r"cannot create the folder .*/file/x: File exists"):
         files.folder(tmp_path / "file" / "x")
 
 
@@ -163,7 +163,9 @@ def test_rights_that_an_older_version_gave_go(tmp_path, has, may, left, changed)
 def test_rights_of_what_is_not_there_or_cannot_be_asked(tmp_path):
     assert files.private(tmp_path / "none") is False
     (tmp_path / "file").touch()
-    with pytest.raises(PkiError, match=r"cannot take others' rights from .*: Not a directory"):
+    with pytest.raises(
+        PkiError, match=r"cannot remove the permissions of others from .*: Not a directory"
+    ):
         files.private(tmp_path / "file" / "x")
 
 
@@ -201,7 +203,7 @@ def test_who_waits_gets_it_or_is_told_who_has_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     with files.locked(path):
-        words = f"another process has held {path} for 3 s: see who with fuser {path}"
+        words = f"another process has held {path} for 3 s: find it with fuser {path}"
         with pytest.raises(PkiError, match=words), files.locked(path, timeout_s=3):
             pass
     assert len(slept) == 4, "one who waits three seconds asks in the last of them, too"
@@ -244,7 +246,7 @@ def test_only_who_asked_opens_what_is_sealed():
         (other, sealed), (mine, elsewhere), (mine, base64.b64encode(bytes(data))), (mine, "x"),
         (mine, ""), (mine, f"{sealed}\n!"), (mine, base64.b64encode(bytes(70))), (mine, None),
     ):  # fmt: skip
-        with pytest.raises(PkiError, match="was sealed for another request"):
+        with pytest.raises(PkiError, match="was encrypted for another request"):
             reader.open(text)
 
 

@@ -106,8 +106,8 @@ def test_each_fault_is_named(host):
     assert host.fault(cert, revoked=frozenset({certs.serial(cert)})) == "revoked"
     assert host.fault(cert, revoked=frozenset({"7"})) is None
     assert host.fault(cert, CLIENT) == "not for a client"
-    assert host.fault(cert, names=("hv1", "hv2")) == "its names differ"
-    assert host.fault(cert, subject={"organization": "x"}) == "its subject differs"
+    assert host.fault(cert, names=("hv1", "hv2")) == "its names have changed"
+    assert host.fault(cert, subject={"organization": "x"}) == "its subject has changed"
 
 
 def test_it_is_good_from_its_first_second_to_its_last(host):
@@ -129,7 +129,7 @@ def test_it_is_good_from_its_first_second_to_its_last(host):
 @pytest.mark.parametrize(("max_days", "shorter"), [(89, False), (88, True), (None, False)])
 def test_a_lifetime_that_is_asked_for_is_the_most_but_for_a_day(host, max_days, shorter):
     fault = host.fault(host.sign(), max_days=max_days)
-    assert fault == ("a shorter lifetime is asked for" if shorter else None)
+    assert fault == ("a shorter lifetime is requested" if shorter else None)
 
 
 def test_it_is_renewed_where_a_new_one_lives_longer_by_more_than_a_third(host):
@@ -190,7 +190,7 @@ def test_a_pair_is_made_once_and_kept_to_the_master(host):
         assert host.file(name).stat().st_mode & 0o777 == 0o600
     assert not host.file("aside").exists()
     other = host.pair(names=("hv1", "vip"))
-    assert other[2] == "its names differ"
+    assert other[2] == "its names have changed"
     assert not certs.belong_together(other[1], key), "with a key of its own"
     assert host.issued() == sorted(certs.serial(one) for one in (cert, other[1]))
     assert not host.file("aside").exists(), "what was good is in issued/"
@@ -206,7 +206,7 @@ def test_what_is_signed_and_what_was_damaged_is_in_the_log(host, caplog):
     kept = next(host.file("aside").iterdir())
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("INFO", "new server certificate for hv1: first certificate"),
-        ("WARNING", f"{host.file('serverkey.pem')} was damaged; it is kept as {kept}"),
+        ("WARNING", f"{host.file('serverkey.pem')} was damaged; it is saved as {kept}"),
         ("INFO", f"new server certificate for hv1: {why}"),
         ("INFO", "signed the client certificate of hv1: first certificate"),
     ]
@@ -216,7 +216,7 @@ def test_what_is_signed_and_what_was_damaged_is_in_the_log(host, caplog):
 def test_half_a_pair_is_no_first_one(host, name):
     host.pair()
     host.file(name).unlink()
-    assert host.pair()[2] == "half of it was missing"
+    assert host.pair()[2] == "the key or the certificate was missing"
 
 
 @pytest.mark.parametrize(
@@ -298,14 +298,14 @@ def test_who_was_given_enough_gets_none_for_a_time(host, monkeypatch):
     issue.refuse_more(host.case(), CLIENT)
     issue.refuse_more(host.case(), QEMU)
     issue.refuse_more(host.case(revoked=frozenset({certs.serial(first)})), SERVER)
-    with pytest.raises(PkiError, match=r"hv1 was given 2 server .* none before 2026-01-31 00:00"):
+    with pytest.raises(PkiError, match=r"has received 2 server .* before 2026-01-31 00:00"):
         issue.refuse_more(host.case(), SERVER)
     third = host.sign()
-    with pytest.raises(PkiError, match=r"hv1 was given 3 server .* none before 2026-02-01 00:00"):
+    with pytest.raises(PkiError, match=r"has received 3 server .* before 2026-02-01 00:00"):
         issue.refuse_more(host.case(), SERVER)
     (host.folder / "issued" / f"{certs.serial(third)}.pem").unlink()
     host.now = START + issue.ISSUE_WINDOW - SECOND
-    with pytest.raises(PkiError, match="was given 2"):
+    with pytest.raises(PkiError, match="has received 2"):
         issue.refuse_more(host.case(), SERVER)
     host.now = START + issue.ISSUE_WINDOW
     issue.refuse_more(host.case(), SERVER)
@@ -319,7 +319,7 @@ def test_what_another_authority_gave_is_not_counted(host, monkeypatch):
     issue.refuse_more(host.case(), SERVER)
     host.sign()
     for ask in (lambda: issue.refuse_more(host.case(), SERVER), host.pair):
-        with pytest.raises(PkiError, match="was given 1"):
+        with pytest.raises(PkiError, match="has received 1"):
             ask()
     assert not host.file("serverkey.pem").exists()
 
@@ -345,9 +345,9 @@ def test_a_host_keeps_its_own_key(host, monkeypatch):
     assert why == "the host has a new key"
     assert certs.belong_together(second, other)
     third, why = issue.sign_request(host.case(names=("a",)), SERVER, csr(other))
-    assert why == "its names differ"
+    assert why == "its names have changed"
     monkeypatch.setattr(issue, "MAX_ISSUED", 3)
-    with pytest.raises(PkiError, match="was given 3"):
+    with pytest.raises(PkiError, match="has received 3"):
         issue.sign_request(host.case(), SERVER, csr(KEY))
     assert issue.sign_request(host.case(names=("a",)), SERVER, csr(other)) == (third, None)
     with pytest.raises(InvalidInput, match="not a readable certificate signing request"):

@@ -34,7 +34,7 @@ def guest(name, **changes):
 @pytest.mark.parametrize(
     ("changes", "wanted", "name", "words"),
     [
-        ({}, {"only": "hv9"}, "only", "wanted on hv9"),
+        ({}, {"only": "hv9"}, "only", "requested on hv9"),
         ({"maintenance": "new disks"}, {}, "maintenance", "new disks"),
         ({"types": ("xen",)}, {}, "hypervisor", "runs xen, not kvm"),
         ({}, {"arch": "aarch64"}, "arch", "runs x86_64, not aarch64"),
@@ -42,8 +42,8 @@ def guest(name, **changes):
         ({"bridges": frozenset()}, {}, "bridges", "no bridge br0"),
         ({}, {"networks": frozenset({"lan"})}, "networks", "lan"),
         ({}, {"pools": {"ssd": 0}}, "pools", "no storage pool ssd"),
-        ({}, {"vcpus": 9}, "vcpu", "9 vCPUs wanted, the host has 8"),
-        ({"cpus": 2, "guests": (guest("a", vcpus=7),)}, {}, "vcpu", "2 vCPUs wanted, 1 of 8 free"),
+        ({}, {"vcpus": 9}, "vcpu", "9 vCPUs requested, the host has 8"),
+        ({"cpus": 2, "guests": (guest("a", vcpus=7),)}, {}, "vcpu", "requested, 1 of 8 free"),
         ({"guests": (guest("a"),)}, {"memory_kib": 13 * GIB_KIB}, "memory", "13312 MiB.*12288 of"),
         ({"disk_promised_bytes": 75 * GIB}, {"disk_bytes": 6 * GIB}, "disk", "6 GiB.*5 GiB free"),
     ],

@@ -49,7 +49,7 @@ def made(opts, secret=SECRET, user=None):
 
 def test_a_secret_is_good_for_one_ticket(opts):
     path = made(opts)
-    with pytest.raises(errors.AlreadyExists, match="make another secret"):
+    with pytest.raises(errors.AlreadyExists, match="use another secret"):
         made(opts)
     assert tickets.redeem(opts, SECRET).is_page and not path.exists()
 
@@ -71,7 +71,7 @@ def test_a_folder_that_leads_elsewhere_is_not_used(opts, tmp_path):
     place.parent.mkdir(parents=True)
     (tmp_path / "theirs").mkdir()
     place.symlink_to(tmp_path / "theirs")
-    with pytest.raises(errors.OperationFailed, match="is not a folder of this user alone"):
+    with pytest.raises(errors.OperationFailed, match="only this user can access"):
         made(opts)
     assert os.listdir(tmp_path / "theirs") == []
 
@@ -142,7 +142,7 @@ def test_who_is_let_in_reads_what_is_the_guests(hypervisor):
 
 @pytest.mark.parametrize("does, error, words", [
     (lambda line: line.sendall(b"no web1 is off\n"), errors.OperationFailed, "^hv1: web1 is off$"),
-    (lambda line: line.unwrap(), errors.OperationFailed, "it ended without a word"),
+    (lambda line: line.unwrap(), errors.OperationFailed, "closed without a message"),
     (lambda line: line.sendall(b"x" * 5000), errors.OperationFailed, "hv1: xxx"),
 ])  # fmt: skip
 def test_a_hypervisor_that_lets_nobody_in_is_named_with_its_reason(hypervisor, does, error, words):
@@ -152,7 +152,7 @@ def test_a_hypervisor_that_lets_nobody_in_is_named_with_its_reason(hypervisor, d
 
 def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end(hypervisor, monkeypatch):
     monkeypatch.setattr(guest_connection, "CONNECT_TIMEOUT_S", 0.5)
-    with pytest.raises(errors.ConnectionFailed, match="hv1 is not reached at 127"):
+    with pytest.raises(errors.ConnectionFailed, match="cannot connect to hv1 at 127"):
         guest_connection.connect(hypervisor(lambda line: line.recv(1)))
 
 
@@ -163,7 +163,7 @@ def test_a_hypervisor_that_says_nothing_is_not_waited_for_without_end(hypervisor
     ("everywhere", 8003, None, "address must be an IP address"),
     ("127.0.0.1", True, None, "port must be a number"), ("::1", 0, None, "port must be"),
     ("127.0.0.1", "8003", None, "port must be"),
-    ("127.0.0.1", 8003, "example.com", "origins must be a list of such as https://"),
+    ("127.0.0.1", 8003, "example.com", "origins must be a list of addresses such as https://"),
     ("127.0.0.1", 8003, ["https://a", 7], "origins must be"),
 ])  # fmt: skip
 def test_a_wrong_option_of_the_engine_is_one_line(opts, address, port, origins, words):
@@ -230,7 +230,7 @@ def test_what_a_command_reads_is_a_file_of_the_master_that_is_not_too_long(tmp_p
     with pytest.raises(errors.VirtError, match="none"):
         agent_client.read_input(str(tmp_path / "none"))
     path.write_bytes(bytes(64 * 1024 + 1))
-    with pytest.raises(errors.InvalidInput, match="more than 64 KiB: bring it by"):
+    with pytest.raises(errors.InvalidInput, match="more than 64 KiB: copy it with"):
         agent_client.read_input(str(path))
 
 
@@ -253,7 +253,7 @@ def test_what_a_command_reads_may_be_typed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault, words", [
     (errors.ConnectionFailed("the master does not run"), "the master does not run"),
-    (ValueError("x"), "the master's log says why the hypervisors are not asked"),
+    (ValueError("x"), "the hypervisors cannot be queried; the reason is in the master's log"),
 ])  # fmt: skip
 def test_a_cloud_that_cannot_be_asked_is_said_to_every_page(opts, fault, words):
     def fleet(_opts):
@@ -347,7 +347,7 @@ def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
     one = cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
     with one.subscribed(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
         until(lambda: len(tried) > 1, "another try")
-    assert "the master's events cannot be read for pages" in caplog.text
+    assert "cannot read the master's events for pages" in caplog.text
 
 
 def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):

@@ -53,7 +53,7 @@ def test_who_is_no_hypervisor_gets_nothing_and_makes_nothing(master, caplog):
     assert master(hosts=None) == {}
     assert not master.store.base.exists()
     assert master(pki={"mode": "x"}) == {}
-    assert "no libvirt certificates for anybody: virt:pki:mode" in caplog.text
+    assert "no libvirt certificates are issued: virt:pki:mode" in caplog.text
 
 
 def test_a_salt_that_does_not_prove_who_asks_gives_nobody_any(master, caplog):
@@ -154,7 +154,7 @@ def test_the_subjects_are_those_of_all_that_are_not_revoked(master):
 
 def test_an_id_that_another_host_has_in_other_capitals_gets_nothing(master):
     (master.store.host("HV1")).mkdir(parents=True)
-    assert "no name for a certificate" in master()["libvirt.error"]
+    assert "no certificate can be issued for this name" in master()["libvirt.error"]
     assert master("hv2", {"hosts": True}) == {"libvirt.hosts": {"hv2": ["hv2"]}}
     assert not (master.store.host("hv1") / "servercert.pem").exists()
 

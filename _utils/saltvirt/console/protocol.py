@@ -50,13 +50,13 @@ class Stream:
         deadline = time.monotonic() + timeout_s
         head, data = _LENGTHS.unpack(self._read_exactly(_LENGTHS.size, deadline))
         if head > _MAX_HEAD_BYTES or data > _MAX_DATA_BYTES:
-            raise errors.BadAnswer(f"a message of {head + data} bytes")
+            raise errors.BadAnswer(f"the message has {head + data} bytes")
         try:
             message = json.loads(self._read_exactly(head, deadline))
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            raise errors.BadAnswer("a message that is none")
+            raise errors.BadAnswer("the message is invalid")
         return message, self._read_exactly(data, deadline)
 
     def ask(
@@ -87,7 +87,7 @@ class Stream:
                 self._line.settimeout(max(0.1, deadline - time.monotonic()))
                 chunk = self._line.recv(min(length - len(buffer), 64 * 1024))
                 if not chunk:
-                    raise ConnectionResetError("the other side has gone")
+                    raise ConnectionResetError("the other side closed the connection")
                 if time.monotonic() > deadline:
                     raise TimeoutError("timed out")
                 buffer += chunk

@@ -158,7 +158,7 @@ def _required_hash(
 
 def _master(source: str, download: SaltFiles | None) -> SaltFiles:
     if download is None:
-        raise errors.InvalidInput(f"image {source}: there is no master to fetch it from")
+        raise errors.InvalidInput(f"image {source} cannot be fetched without a master")
     return download
 
 
@@ -188,29 +188,29 @@ def _verify(
     sums = checksum.hash_file(path, needed)
     if required and sums[required[0]] != required[1]:
         raise errors.ImageError(
-            f"image {sources.shown(source)} has the {required[0]} {sums[required[0]]}, "
-            f"not the demanded {required[1]}"
+            f"image {sources.shown(source)} has the {required[0]} {sums[required[0]]} "
+            f"instead of {required[1]}"
         )
     return sums
 
 
 def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
     if not info.virtual_size_bytes:
-        raise errors.ImageError(f"{shown} is no disk image: the disk in it has no size")
+        raise errors.ImageError(f"{shown} is not a disk image: its disk has no size")
 
 
 def _local(source: str, local_file: ImageFile, required: RequiredHash | None) -> CachedImage:
     """The CachedImage of a file or device on this host, which is used in place."""
     if os.path.exists(incoming_path(os.path.abspath(local_file.path))):
         raise errors.ImageError(
-            f"a migration is just copying {local_file.path} to this host: try again"
+            f"{local_file.path} is being copied to this host by a migration: try again later"
         )
     info = inspect.inspect(local_file.path, local_file.format)
     _not_empty(info, local_file.path)
     if required and os.path.getsize(local_file.path) > free_space.MAX_BYTES:
         raise errors.ImageError(
-            f"{local_file.path} is larger than {human_bytes(free_space.MAX_BYTES)}: its hash is "
-            f"not read"
+            f"{local_file.path} is larger than {human_bytes(free_space.MAX_BYTES)}, so its "
+            "hash is not computed"
         )
     sums = _verify(local_file.path, source, required, ["sha256"]) if required else {}
     return CachedImage(info.path, info.format, info.virtual_size_bytes, sums.get("sha256"), source)
@@ -258,8 +258,8 @@ def _inspect_part(part: str, shown: str) -> inspect.ImageInfo:
         head = header.read(part)
         if head.backing or head.data_file:
             raise errors.ImageError(
-                f"{part} refers to another file, {head.backing or head.data_file!r}: make it "
-                "whole with qemu-img convert"
+                f"{part} refers to another file, {head.backing or head.data_file!r}: merge "
+                "them with qemu-img convert"
             )
         info = inspect.inspect(part)
         _not_empty(info, part)
@@ -278,7 +278,7 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
         algorithms.add(server_algorithm)
     sums = _verify(part, source, request.required, algorithms)
     if server_algorithm in sums and sums[server_algorithm] != version["hsum"]:
-        raise errors.ImageError(f"{sources.shown(source)} changed while it was copied: try again")
+        raise errors.ImageError(f"{sources.shown(source)} changed during the download: try again")
     info = _inspect_part(part, sources.shown(source))
     name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
     os.chmod(part, 0o444)
@@ -375,7 +375,7 @@ def fetch(
         if local_file or source_kind == sources.PATH:
             return _local(source, local_file or ImageFile(source), required)
         if source_kind == sources.POOL:
-            raise errors.InvalidInput(f"image {source}: a pool's volume cannot be used here")
+            raise errors.InvalidInput(f"image {source}: a volume of a pool cannot be used here")
         folder = _Folder(cache_dir)
         folder.make()
         client = _client(source, download)
@@ -416,7 +416,7 @@ def _translate_errors(source: str) -> Iterator[None]:
         yield
     except OSError as exc:
         raise errors.ImageError(
-            f"cannot look at {sources.shown(source)}: {exc.strerror or exc}"
+            f"cannot read {sources.shown(source)}: {exc.strerror or exc}"
         ) from exc
 
 
@@ -448,7 +448,7 @@ def cached_images(cache_dir: str) -> Iterator[ImageNote]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except bounded_io.StorageTimeout as exc:
-        raise errors.OperationFailed(f"{store.base} cannot be looked into: {exc.strerror}") from exc
+        raise errors.OperationFailed(f"cannot list {store.base}: {exc.strerror}") from exc
 
 
 def used(images_dir: str, name: str) -> float | None:

@@ -36,8 +36,8 @@ def parse(image_hash: object) -> RequiredHash:
     algorithm = _LENGTHS.get(len(match.group(2))) if match else None
     if not match or not algorithm or (match.group(1) or algorithm).lower() != algorithm:
         raise errors.InvalidInput(
-            f"image_hash {str(image_hash)[:80]!r} is no sha256, sha384 or sha512, and no address "
-            "of a file that lists them"
+            f"image_hash {str(image_hash)[:80]!r} is neither a sha256, sha384 or sha512 "
+            "hash nor the address of a file that lists such hashes"
         )
     return algorithm, match.group(2).lower()
 
@@ -58,7 +58,7 @@ def from_list(text: str, name: str, list_name: str) -> RequiredHash:
             digests[""] = line.strip()
     digits = digests.get(name) or (digests.get("") if len(digests) == 1 else None)
     if not digits:
-        raise errors.ImageError(f"{list_name} lists no hash of {name}")
+        raise errors.ImageError(f"{list_name} contains no hash of {name}")
     return parse(digits)
 
 

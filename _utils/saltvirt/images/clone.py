@@ -115,7 +115,7 @@ def _copy_extent(
     while start < end:
         done = _copy_range(source, target, min(_CHUNK, end - start), start)
         if not done:
-            raise OSError(errno.EIO, "the image became shorter while it was copied")
+            raise OSError(errno.EIO, "the image was truncated during the copy")
         start += done
         report(done)
 
@@ -155,7 +155,7 @@ def _refuse_replaced(image: inspect.ImageInfo, part: str) -> None:
     replaced it: QEMU would open the files to which it refers."""
     head = header.read(part, image.format)
     if head.backing or head.data_file:
-        raise errors.ImageError(f"{image.path} was replaced while it was copied: try again")
+        raise errors.ImageError(f"{image.path} was replaced during the copy: try again")
 
 
 def _follow(process: subprocess.Popen[bytes], total: int, progress: Progress) -> bytes:
@@ -205,7 +205,7 @@ def _overlay(image: inspect.ImageInfo, target: str, size_bytes: int) -> str:
     """Create an overlay. qemu-img need not open an image without backing files, which was inspected
     before; it then reads no foreign file and is not confined."""
     base = ["-b", image.path, "-F", image.format]
-    action = f"make an overlay of {image.path}"
+    action = f"create an overlay of {image.path}"
     create, target_args = ["qemu-img", "create", "-q", "-f", "qcow2"], [target, str(size_bytes)]
     if image.backing:
         argv = [*create, *base, *target_args]
@@ -229,9 +229,9 @@ def _wanted_size(image: inspect.ImageInfo, size_bytes: int | None) -> int:
         return image.virtual_size_bytes
     if size_bytes < image.virtual_size_bytes:
         raise errors.InvalidInput(
-            f"the disk's size {human_bytes(size_bytes)} is less than the image's "
-            f"{human_bytes(image.virtual_size_bytes)}, and a disk is never shrunk: "
-            "give at least that size"
+            f"the disk's size {human_bytes(size_bytes)} is smaller than the image's "
+            f"{human_bytes(image.virtual_size_bytes)}, and disks are never shrunk: use at "
+            "least that size"
         )
     return size_bytes
 
@@ -252,7 +252,7 @@ def _require_space(image: inspect.ImageInfo, needed: int, folder: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise errors.ImageError(
-            f"{folder} has {human_bytes(free)} free and the image {image.path} takes "
+            f"{folder} has {human_bytes(free)} free, but the image {image.path} takes "
             f"{human_bytes(needed)}"
         )
 
@@ -283,7 +283,7 @@ def _into_device(task: _Task, device: str) -> tuple[str, int]:
         room = file.seek(0, os.SEEK_END)
     if room < task.size_bytes:
         raise errors.ImageError(
-            f"{device} has {human_bytes(room)} and the disk needs {human_bytes(task.size_bytes)}"
+            f"{device} has {human_bytes(room)}, but the disk needs {human_bytes(task.size_bytes)}"
         )
     method = _convert(task.image, device, "raw", task.progress, existing=True)
     flush(device)
@@ -302,12 +302,12 @@ def _publish(part: str, target: str) -> None:
     try:
         os.link(part, target)
     except FileExistsError:
-        raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
+        raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
     except OSError:  # a file system without hard links: whoever makes the name has it
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            raise errors.AlreadyExists(f"{target} exists already and is left as it is") from None
+            raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
         os.rename(part, target)
 
 
@@ -368,7 +368,7 @@ def _open_locked(path: str, target: str) -> int:
         os.close(fd)
         if exc.errno not in (errno.EAGAIN, errno.EACCES):
             raise
-        raise errors.AlreadyExists(f"{target} is being made by another process") from None
+        raise errors.AlreadyExists(f"{target} is being created by another process") from None
     return fd
 
 
@@ -381,7 +381,7 @@ def create_atomic(
     AlreadyExists, OSError.
     """
     if os.path.lexists(target):
-        raise errors.AlreadyExists(f"{target} exists already and is left as it is")
+        raise errors.AlreadyExists(f"{target} exists already and is left unchanged")
     with part_of(target) as path:
         if claim:
             claim(path)
@@ -414,7 +414,7 @@ def clone(
     """
     format = "qcow2" if overlay else format
     if format not in FORMATS:
-        raise errors.InvalidInput(f"a disk's format is raw or qcow2, not {format!r}")
+        raise errors.InvalidInput(f"the format of a disk must be raw or qcow2, not {format!r}")
     target = os.path.abspath(target_path)
     folders = [os.path.dirname(os.path.realpath(image.path)), *image.files]
     info = inspect.inspect(image.path, image.format, folders, unused=True)
@@ -427,5 +427,5 @@ def clone(
         else:
             method = create_atomic(target, lambda path: _fill(task, path), claim)
     except OSError as exc:
-        raise errors.ImageError(f"cannot make {target}: {exc.strerror or exc}") from exc
+        raise errors.ImageError(f"cannot create {target}: {exc.strerror or exc}") from exc
     return ClonedDisk(target, "raw" if device else format, size_bytes, method)

@@ -73,7 +73,7 @@ def _places(mode: str, paths: Iterable[str]) -> Iterator[str]:
     """The entries of the new root. A path keeps its name, even if it leads through a link."""
     for path in paths:
         if not os.path.isabs(path) or ".." in path.split("/"):
-            raise errors.ImageError(f"{path}: give the absolute path without ..")
+            raise errors.ImageError(f"{path}: use the absolute path without ..")
         real = os.path.realpath(path)
         if os.path.exists(real) and not storage.is_storage(os.stat(real).st_mode):
             raise storage.refused(path)  # the tool would wait for a FIFO

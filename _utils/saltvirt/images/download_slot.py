@@ -51,7 +51,7 @@ class DownloadSlot:
                 failures += 1
                 if failures >= _ATTEMPTS:
                     raise errors.ImageError(
-                        f"cannot ask the master for a turn to copy {self._source}: {exc}"
+                        f"cannot request a slot from the master to copy {self._source}: {exc}"
                     ) from exc
                 ahead = 1
             if not ahead:
@@ -61,8 +61,8 @@ class DownloadSlot:
                 last_ahead, last_change_s = ahead, now
             if now - last_change_s > _STALL_TIMEOUT_S:
                 raise errors.ImageError(
-                    f"cannot copy {self._source}: {ahead} must copy from the master before, and "
-                    f"none came to its end within {_STALL_TIMEOUT_S} s"
+                    f"cannot copy {self._source}: {ahead} hosts copy from the master "
+                    f"before this one, and none has finished within {_STALL_TIMEOUT_S} s"
                 )
             if reported_at is None or now - reported_at > _REPORT_S:
                 self._report(f"waiting for other hosts that copy from the master: {self._source}")

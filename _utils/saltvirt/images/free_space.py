@@ -48,7 +48,7 @@ class SpaceGuard:
                 human_bytes(total_bytes) if total_bytes else f"more than {human_bytes(done_bytes)}"
             )
             raise errors.Refused(
-                f"{self._label} has {size} and {os.path.abspath(self._folder)} has "
-                f"{human_bytes(disk.free)} free, of which {human_bytes(reserve_bytes)} stay free: "
-                f"make room"
+                f"{self._label} has {size}, but {os.path.abspath(self._folder)} has "
+                f"{human_bytes(disk.free)} free, of which {human_bytes(reserve_bytes)} are "
+                "reserved: free some space"
             )

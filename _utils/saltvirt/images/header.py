@@ -91,13 +91,13 @@ def _text(data: bytes, path: str) -> str:
     """A name in a header. QEMU reads it up to its first NUL, other programs might not."""
     data = data.rstrip(b"\0")
     if b"\0" in data:
-        raise errors.ImageError(f"{path} refers to a name with a NUL in it: refused")
+        raise errors.ImageError(f"{path} refers to a name that contains a NUL: refused")
     return data.decode("utf-8", "surrogateescape")
 
 
 def _qcow2(head: bytes, path: str) -> Header:
     if len(head) < _QCOW2_V2_LENGTH:
-        raise errors.ImageError(f"{path} ends inside its qcow2 header")
+        raise errors.ImageError(f"{path} ends within its qcow2 header")
     version, offset, length, bits, size, crypt = struct.unpack_from(">IQIIQI", head, 4)
     if version == 1:  # which has the name in the same place, and no word of its format
         name = head[offset : offset + min(length, _MAX_NAME_BYTES)]
@@ -107,7 +107,7 @@ def _qcow2(head: bytes, path: str) -> Header:
     features, autoclear, header_length = 0, 0, _QCOW2_V2_LENGTH
     if version == 3:
         if len(head) < 104:
-            raise errors.ImageError(f"{path} ends inside its qcow2 header")
+            raise errors.ImageError(f"{path} ends within its qcow2 header")
         features, _, autoclear = struct.unpack_from(">QQQ", head, 72)
         header_length = struct.unpack_from(">I", head, 100)[0]
     if offset + length > len(head):
@@ -139,26 +139,26 @@ def _vmdk(head: bytes, path: str) -> Header:
     ``createType`` that it finds, regardless of the character before it.
     """
     if len(head) < _VMDK_HEADER:
-        raise errors.ImageError(f"{path} ends inside its VMDK header")
+        raise errors.ImageError(f"{path} ends within its VMDK header")
     version, _, capacity, _, start, length = struct.unpack_from("<IIQQQQ", head, 4)
     ranges = [(512, 512 + _VMDK_DESCRIPTOR), (start * 512, (start + length) * 512)]
     if not capacity or version > 3 or ranges[1][1] > _HEAD:
-        raise errors.ImageError(f"{path} is a VMDK in several files: convert it to qcow2 first")
+        raise errors.ImageError(f"{path} is a VMDK of several files: convert it to qcow2 first")
     texts = [head[first:last] for first, last in ranges]
     if not any(b"createType" in text for text in texts):
         raise errors.ImageError(f"{path} is a VMDK without a descriptor: convert it to qcow2 first")
     for text in texts:
         if b"parentFileNameHint" in text or _VMDK_PARENT.search(text):
-            raise errors.ImageError(f"{path} is a VMDK on a parent: convert it to qcow2 first")
+            raise errors.ImageError(f"{path} is a VMDK with a parent: convert it to qcow2 first")
         if text.count(b"createType") != len(_VMDK_WHOLE.findall(text)):
-            raise errors.ImageError(f"{path} is a VMDK in several files: convert it to qcow2 first")
+            raise errors.ImageError(f"{path} is a VMDK of several files: convert it to qcow2 first")
     return Header(format="vmdk", size_bytes=capacity * 512)
 
 
 def _qed(head: bytes, path: str) -> Header:
     """QEMU's former format. https://www.qemu.org/docs/master/interop/qed_spec.html"""
     if len(head) < 64:
-        raise errors.ImageError(f"{path} ends inside its QED header")
+        raise errors.ImageError(f"{path} ends within its QED header")
     features, size, offset, length = struct.unpack_from("<Q24xQII", head, 16)
     named = head[offset : offset + length] if features & 1 else None
     if named is not None and not len(named) == length <= _MAX_NAME_BYTES:
@@ -179,7 +179,9 @@ def detect(head: bytes, path: str) -> Header:
     """The Header for the first bytes of an image. Raises ImageError if it is no image."""
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
-            raise errors.ImageError(f"{path} is {name}-compressed, no disk image: unpack it first")
+            raise errors.ImageError(
+                f"{path} is compressed with {name}, not a disk image: decompress it first"
+            )
     reader = next(
         (candidate for sign, candidate in _READERS.items() if head.startswith(sign)), None
     )
@@ -188,13 +190,14 @@ def detect(head: bytes, path: str) -> Header:
     if head[64:68] == _VDI:
         return Header(format="vdi")
     if head.startswith(b"LUKS\xba\xbe"):
-        raise errors.ImageError(f"{path} is an encrypted LUKS volume, which nobody can seed")
+        raise errors.ImageError(f"{path} is an encrypted LUKS volume, which cannot be seeded")
     if any(head[offset : offset + len(sign)] == sign for offset, sign in _DISK_SIGNS):
         return Header(format="raw")
     if head[0x8001:0x8006] == b"CD001":
-        raise errors.ImageError(f"{path} is a CD image, no disk image: attach it as a cdrom")
+        raise errors.ImageError(f"{path} is a CD image, not a disk image: attach it as a cdrom")
     raise errors.ImageError(
-        f"{path} is no disk image: no known image format, partition table or file system in it"
+        f"{path} is not a disk image: it contains no known image format, partition table "
+        "or file system"
     )
 
 

@@ -60,11 +60,13 @@ def judge(status: int, headers: Message, have: int, expected: Version) -> BodyRa
     for name, plain in (("Content-Encoding", _PLAIN), ("Transfer-Encoding", (None, "chunked"))):
         word = headers[name]
         if (word.lower() if word else word) not in plain:
-            raise errors.ImageError(f"the server sends it with {name} {word}, not as it is")
+            raise errors.ImageError(
+                f"the server sends it with {name} {word}, which is not supported"
+            )
     if status == 206 and have:
         return _partial(headers, have, expected)
     if status != 200:
-        raise errors.ImageError(f"the server answers with HTTP {status}")
+        raise errors.ImageError(f"the server responded with HTTP {status}")
     return _complete(headers, expected)
 
 
@@ -73,13 +75,12 @@ def _complete(headers: Message, expected: Version) -> BodyRange:
     different ETags and dates for the same file, but not different lengths."""
     actual, expected_bytes = version(headers), length(expected)
     if "Content-Length" in actual and length(actual) is None:
-        raise UnusableAnswer(f"its Content-Length is {actual['Content-Length']!r}")
+        raise UnusableAnswer(f"the Content-Length is {actual['Content-Length']!r}")
     total = length(actual) or expected_bytes
     if expected_bytes and total != expected_bytes:
         raise errors.ImageError(
-            f"it had {expected_bytes} bytes when the server was asked, and has {total} now: it "
-            f"changed, "
-            "try again"
+            f"the file had {expected_bytes} bytes at first and has {total} now: it "
+            "changed, try again"
         )
     return BodyRange(0, total, total, {**expected, **actual})
 
@@ -88,7 +89,7 @@ def _partial(headers: Message, have: int, expected: Version) -> BodyRange:
     """The remaining bytes of the same version, or a part of them."""
     match = _RANGE.fullmatch((headers["Content-Range"] or "").strip())
     if not match:
-        raise UnusableAnswer("it sends a part and does not say which")
+        raise UnusableAnswer("the server sent a partial response without Content-Range")
     first, last = int(match[1]), int(match[2])
     total = length(expected) or (int(match[3]) if match[3] != "*" else None)
     wrong = [
@@ -99,9 +100,7 @@ def _partial(headers: Message, have: int, expected: Version) -> BodyRange:
         *(headers[key] not in allowed for key, allowed in _same(expected)),
     ]
     if any(wrong):
-        raise UnusableAnswer(
-            "it sends another part than the one that was asked for, or of another file"
-        )
+        raise UnusableAnswer("the server sent another range than requested, or another file")
     return BodyRange(first, last + 1, total, expected)
 
 

@@ -69,20 +69,20 @@ def _inside(name: str, image: str, folders: Iterable[str]) -> str:
     folders."""
     path = name.removeprefix("file:")
     if ":" in path.split("/", 1)[0] or path.startswith("//"):  # QEMU's sign of a protocol
-        raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is no file: refused")
+        raise errors.ImageError(f"{image} refers to {name[:80]!r}, which is not a file: refused")
     named = os.path.normpath(os.path.join(os.path.dirname(image), path))
     try:
         real = os.path.realpath(named)
     except OSError as exc:
         raise errors.ImageError(
-            f"{image} refers to {path}, which cannot be looked at: {exc.strerror}"
+            f"{image} refers to {path}, which cannot be accessed: {exc.strerror}"
         ) from exc
     for folder in folders:
         root = os.path.realpath(folder)
         if os.path.commonpath([root, real]) == root:
             return named
     raise errors.ImageError(
-        f"{image} refers to {path}, outside of {' and '.join(map(str, folders))}: refused"
+        f"{image} refers to {path}, outside {' and '.join(map(str, folders))}: refused"
     )
 
 
@@ -91,9 +91,9 @@ def _check(path: str, head: header.Header, folders: Collection[str], depth: int)
     if head.format in _REFUSED:
         raise errors.ImageError(f"{path} is {head.format}: convert it to qcow2 first")
     if head.encrypted:
-        raise errors.ImageError(f"{path} is encrypted: nobody can seed it")
+        raise errors.ImageError(f"{path} is encrypted and cannot be seeded")
     if head.corrupt:
-        raise errors.ImageError(f"{path} is marked corrupt: run qemu-img check on it")
+        raise errors.ImageError(f"{path} is marked corrupt: check it with qemu-img check")
     if head.snapshots > _MAX_SNAPSHOTS:
         raise errors.ImageError(
             f"{path} has {units.pluralize(head.snapshots, 'snapshot')}: convert it first"
@@ -139,8 +139,8 @@ def inspect(
     below = _check(path, head, folders, 0)
     if below and not format:
         raise errors.ImageError(
-            f"{path} names the backing file {head.backing}: a guest could have written that to a "
-            "raw disk. If it is yours, make it whole with qemu-img convert"
+            f"{path} names the backing file {head.backing}: a guest could have written "
+            "that to a raw disk. If the image is yours, merge it with qemu-img convert"
         )
     info = _qemu_info(path, head.format, unused)
     return ImageInfo(

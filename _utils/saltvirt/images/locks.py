@@ -120,7 +120,9 @@ def _open(path: str) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(fd)
-        raise errors.OperationFailed(f"the lock {path} is no file of its own: remove it")
+        raise errors.OperationFailed(
+            f"the lock {path} is not a regular file with a single name: remove it"
+        )
     return fd
 
 
@@ -136,8 +138,8 @@ def _wait(fd: int, path: str, timeout_s: float, progress: Callable[[], object]) 
                 last_progress, end = now, time.monotonic() + timeout_s
         if time.monotonic() > end:
             raise errors.OperationFailed(
-                f"waited {timeout_s} s for the lock {path}, which {holder(fd)} holds: "
-                "end that, or try again later"
+                f"waited {timeout_s} s for the lock {path}, which {holder(fd)} holds: end "
+                "that process, or try again later"
             )
         time.sleep(pause)
         pause = min(2 * pause, _MAX_PAUSE_S)

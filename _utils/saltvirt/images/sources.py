@@ -43,7 +43,7 @@ def kind(source: object) -> str:
     """SALT, WEB, PATH or POOL of an image's address. Raises InvalidInput for any other."""
     text = str(source)
     if any(ord(char) < 32 for char in text):
-        raise errors.InvalidInput(f"image {text!r} has control characters in it")
+        raise errors.InvalidInput(f"image {text!r} contains control characters")
     if text.startswith("/"):
         return PATH
     if text.startswith("salt://") and text != "salt://":
@@ -53,7 +53,7 @@ def kind(source: object) -> str:
     if re.match(r"pool://[^/]+/.", text):
         return POOL
     raise errors.InvalidInput(
-        f"image {_unread(text)!r}: give salt://…, an absolute path on the host, "
+        f"image {_unread(text)!r}: use salt://…, an absolute path on the host, "
         "pool://POOL/VOLUME, http(s)://… or ftp://…"
     )
 
@@ -97,7 +97,7 @@ def stem(source: str) -> str:
 def check_list_size(done_bytes: int, _total: int | None = None) -> None:
     """Raise ImageError if a list of hashes is too large."""
     if done_bytes > MAX_LIST_BYTES:
-        raise errors.ImageError(f"a list of hashes is larger than {MAX_LIST_BYTES} bytes")
+        raise errors.ImageError(f"the list of hashes is larger than {MAX_LIST_BYTES} bytes")
 
 
 class SaltFiles:

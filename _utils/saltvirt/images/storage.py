@@ -21,7 +21,7 @@ def is_storage(mode: int) -> bool:
 
 def refused(path: str) -> errors.ImageError:
     """The error for any other kind of file."""
-    return errors.ImageError(f"{path} is neither a file nor a block device")
+    return errors.ImageError(f"{path} is neither a regular file nor a block device")
 
 
 def descriptor(path: str) -> int:

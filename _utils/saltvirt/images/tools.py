@@ -71,7 +71,7 @@ def last_output(text: bytes | str) -> str:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " / ".join(lines[-3:])[-_MAX_TAIL:] or "it said nothing"
+    return " / ".join(lines[-3:])[-_MAX_TAIL:] or "no output"
 
 
 def missing(name: str) -> errors.Unsupported:
@@ -121,7 +121,7 @@ def run(
             raise (transient_error or error)(timeout_message) from None
         except BufferError:
             raise error(
-                f"cannot {action}: {label} said more than {MAX_OUTPUT_BYTES} bytes"
+                f"cannot {action}: {label} printed more than {MAX_OUTPUT_BYTES} bytes"
             ) from None
         finally:
             if process.poll() is None:

@@ -48,11 +48,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         redirected = super().redirect_request(request, answer, code, message, headers, new)
         old, target = urlsplit(request.full_url), urlsplit(new)
         if target.scheme not in ("http", "https") or "@" in target.netloc:
-            raise errors.ImageError(f"{shown(request.full_url)} leads to {shown(new)}: refused")
+            raise errors.ImageError(f"{shown(request.full_url)} redirects to {shown(new)}: refused")
         if old.scheme == "https" and target.scheme != "https":
             raise errors.ImageError(
-                f"{shown(request.full_url)} leads from https to http, which anybody on the way "
-                "could change: refused"
+                f"{shown(request.full_url)} redirects from https to http, which is not "
+                "protected: refused"
             )
         if redirected is not None and _origin(old) != _origin(target):
             redirected.remove_header("Authorization")
@@ -160,7 +160,7 @@ def _answer(source: str, headers: dict[str, str], have: int) -> http.client.HTTP
         return _open(_request(source, headers))
     except urllib.error.HTTPError as exc:
         if exc.code == 416 and have:
-            raise http_answer.UnusableAnswer(f"it has nothing after byte {have}") from exc
+            raise http_answer.UnusableAnswer(f"the server has no data after byte {have}") from exc
         raise
 
 
@@ -186,7 +186,7 @@ def _receive(
         done += len(block)
         if sent.end is not None and done > sent.end:
             raise http_answer.UnusableAnswer(
-                f"it sends more than the {sent.end - sent.start} bytes it announced"
+                f"the server sends more than the announced {sent.end - sent.start} bytes"
             )
         file.write(block)
         progress(done, sent.total or done)
@@ -241,7 +241,7 @@ class Ftp:
             def write(block: bytes) -> None:
                 if total and file.tell() + len(block) > total:
                     file.truncate(0)
-                    raise EOFError(f"it sends more than its {total} bytes")
+                    raise EOFError(f"the server sends more than {total} bytes")
                 file.write(block)
                 progress(file.tell(), total)
 
@@ -249,9 +249,9 @@ class Ftp:
             changed = _ftp_version(ftp, path) != version
             if changed:
                 file.truncate(0)
-                raise EOFError("it changed while it was fetched: try again")
+                raise EOFError("the file changed during the download: try again")
             if file.tell() < total:
-                raise EOFError(f"it ended after {file.tell()} of {total} bytes")
+                raise EOFError(f"the download ended after {file.tell()} of {total} bytes")
 
 
 def _ftp_version(ftp: ftplib.FTP, path: str) -> Version:

@@ -21,9 +21,9 @@ AUTO, GUESTFS, FUSE, NBD, DIRECTORY = "auto", "libguestfs", "fuse", "nbd", "dire
 BACKENDS = (AUTO, GUESTFS, FUSE, NBD, DIRECTORY)
 _INSTALL_HINTS = {
     GUESTFS: "install guestfs-tools (EL, SUSE: libguestfs-tools), or, for images that you trust, "
-    "set virt:seed:backend to fuse or nbd, by which this host's own kernel reads them",
-    FUSE: "install qemu-storage-daemon, and let this host have /dev/fuse",
-    NBD: "install qemu-nbd and load the kernel's module nbd",
+    "set virt:seed:backend to fuse or nbd, so that this host's own kernel reads them",
+    FUSE: "install qemu-storage-daemon, and make /dev/fuse available on this host",
+    NBD: "install qemu-nbd and load the kernel module nbd",
 }
 
 
@@ -41,16 +41,16 @@ def choose(path: str, backend: str = AUTO) -> str:
     ``auto`` is libguestfs; another backend is used only if it is configured, never as a fallback.
     """
     if backend not in BACKENDS:
-        raise errors.InvalidInput(f"virt:seed:backend is one of {', '.join(BACKENDS)}")
+        raise errors.InvalidInput(f"virt:seed:backend must be one of {', '.join(BACKENDS)}")
     if os.path.isdir(path):
         return DIRECTORY
     if backend == DIRECTORY:
-        raise errors.InvalidInput(f"{path} is no directory, as virt:seed:backend demands")
+        raise errors.InvalidInput(f"{path} is not a folder, as virt:seed:backend requires")
     name = GUESTFS if backend == AUTO else backend
     is_available = guestfish.available() if name == GUESTFS else mounted.available(name)
     if not is_available:
         raise errors.Unsupported(
-            f"this host cannot seed an image by {name}: {_INSTALL_HINTS[name]}"
+            f"this host cannot seed an image with {name}: {_INSTALL_HINTS[name]}"
         )
     return name
 

@@ -95,7 +95,7 @@ def _kind(text: str) -> str:
         if text.startswith(start):
             return kind
     raise errors.InvalidInput(
-        "user_data begins with none of #cloud-config, #!, #include, #cloud-boothook, ## template:"
+        "user_data must begin with #cloud-config, #!, #include, #cloud-boothook or ## template:"
     )
 
 
@@ -131,7 +131,7 @@ def reissued(files: Mapping[str, str], data: SeedData, macs: Mapping[str, str]) 
             new_files["network-config"] = _bind_macs(files["network-config"], macs)
     except (ValueError, TypeError, KeyError, AttributeError) as exc:
         raise errors.SeedFailed(
-            f"the volume for cloud-init of {data.id} is not ours: {exc}"
+            f"the cloud-init volume of {data.id} was not written by Salt Virt: {exc}"
         ) from exc
     return new_files
 
@@ -159,7 +159,7 @@ def _with_identity(text: str, data: SeedData) -> str:
             del part["Content-Transfer-Encoding"]
             part.set_payload(_replace_identity(part_text, data), "utf-8")
             return message.as_string()
-    raise ValueError("its user-data has no part of ours")
+    raise ValueError("the user-data has no part of Salt Virt")
 
 
 def _replace_identity(text: str, data: SeedData) -> str:

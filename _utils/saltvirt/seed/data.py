@@ -63,7 +63,7 @@ class SeedData:
             names.guest(self.hostname)
         choices = (INSTALL_IN_IMAGE, INSTALL_AT_BOOT, INSTALL_NEVER, INSTALL_BY_CLOUD_INIT)
         if self.install not in choices:
-            raise errors.InvalidInput(f"install is image, boot or never, not {self.install!r}")
+            raise errors.InvalidInput(f"install must be image, boot or never, not {self.install!r}")
 
 
 def minion_config(data: SeedData) -> dict[str, Any]:

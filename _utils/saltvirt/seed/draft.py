@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from saltvirt.seed.tree import GuestSystem
 
 _BLOCK = 4096
-PART = "it is partially seeded: correct that and seed it again, or create the guest again"
+PART = (
+    "the guest is partially seeded: correct the problem and seed it again, or create the "
+    "guest again"
+)
 
 
 @contextlib.contextmanager
@@ -72,7 +75,9 @@ class Draft:
 
     def _prove_file(self, path: str) -> None:
         if self.is_dir(path):
-            raise errors.SeedFailed(f"{path} in the guest is a folder: no file can take its place")
+            raise errors.SeedFailed(
+                f"{path} in the guest is a folder and cannot be replaced by a file"
+            )
         self._prove_folder(posixpath.dirname(path))
 
     def _prove_folder(self, path: str) -> None:
@@ -80,7 +85,7 @@ class Draft:
         parent = path
         while parent not in self._folders and not self.is_dir(parent):
             if self.exists(parent):
-                raise errors.SeedFailed(f"{parent} in the guest is no folder")
+                raise errors.SeedFailed(f"{parent} in the guest is not a folder")
             parent = posixpath.dirname(parent)
         self._folders.add(path)
 

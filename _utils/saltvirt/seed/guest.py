@@ -141,8 +141,9 @@ def _install(tree: GuestFiles, data: SeedData) -> str | None:
     """Install a minion if there is none. Returns a script that has to be run, or None."""
     if data.install == INSTALL_NEVER:
         raise errors.SeedFailed(
-            f"the image of {data.id} has no salt-minion; its configuration and keys would be "
-            "of no use: allow the installation (install=True), or use another image"
+            f"the image of {data.id} has no salt-minion, so its configuration and keys "
+            "would have no effect: allow the installation (install=True), or use another "
+            "image"
         )
     if not data.bootstrap:
         raise errors.SeedFailed("the image has no salt-minion and there is no bootstrap script")
@@ -159,7 +160,7 @@ def _install(tree: GuestFiles, data: SeedData) -> str | None:
 def _run(tree: GuestSystem, script: str, args: str) -> None:
     tree.run_script(script, args)
     if not _service(tree)[0]:
-        raise errors.SeedFailed("the bootstrap script ended well but left no salt-minion")
+        raise errors.SeedFailed("the bootstrap script succeeded but installed no salt-minion")
 
 
 def seed(tree: GuestSystem, data: SeedData) -> None:
@@ -170,7 +171,7 @@ def seed(tree: GuestSystem, data: SeedData) -> None:
     """
     draft = Draft(tree)
     if not draft.is_dir("/etc"):
-        raise errors.SeedFailed("there is no /etc in it: no operating system to seed")
+        raise errors.SeedFailed("the disk has no /etc, so it contains no operating system to seed")
     service, folder = _service(draft)
     pki = _write_config(draft, data, folder)
     _write_keys(draft, data, pki)
@@ -190,8 +191,8 @@ def seed(tree: GuestSystem, data: SeedData) -> None:
     if re.search(rb"(?m)^SELINUX=(enforcing|permissive)", _text(draft, "/etc/selinux/config")):
         draft.write("/.autorelabel", b"", 0o644)  # what we wrote has no labels
         notes.append(
-            "SELinux: the next boot labels all files of the system and restarts it once, which "
-            "takes minutes, with many files longer"
+            "SELinux: at its next boot, the system relabels all files and restarts once, "
+            "which takes minutes, or longer with many files"
         )
     if script:
         tree.prove_scripts()

@@ -148,7 +148,9 @@ class Session:
             remaining_s = end - time.monotonic()
             if remaining_s <= 0 or not select.select([stream], [], [], remaining_s)[0]:
                 self._kill()
-                raise errors.SeedFailed(f"guestfish did not answer within {timeout_s} s: {command}")
+                raise errors.SeedFailed(
+                    f"guestfish did not respond within {timeout_s} s: {command}"
+                )
             block = os.read(stream, 65536)
             if not block:
                 raise errors.SeedFailed(f"guestfish ended: {tools.last_output(self._new_errors())}")
@@ -159,7 +161,7 @@ class Session:
             elif len(out) > _MAX_OUTPUT_BYTES:
                 self._kill()
                 raise errors.SeedFailed(
-                    f"guestfish: {command} said more than {_MAX_OUTPUT_BYTES} bytes"
+                    f"guestfish: {command} printed more than {_MAX_OUTPUT_BYTES} bytes"
                 )
         return out[: -len(mark)]
 
@@ -236,7 +238,7 @@ class GuestfishTree:
 
     def read(self, path: str) -> bytes:
         if self._text("is-file", path, "followsymlinks:true") != "true":
-            raise errors.SeedFailed(f"{path} in the guest is no regular file")
+            raise errors.SeedFailed(f"{path} in the guest is not a regular file")
         if int(self._text("filesize", path)) > MAX_FILE_BYTES:
             raise errors.SeedFailed(f"{path} in the guest is larger than {MAX_FILE_BYTES} bytes")
         return self._run("download", path, "-")  # cat would end it with a new line
@@ -296,7 +298,9 @@ def _kinds(session: Session) -> dict[str, str]:
     """The type of each partition, or of each disk without partitions, as named by libblkid."""
     devices = session.text("list-partitions").split() or session.text("list-devices").split()
     if len(devices) > _MAX_PARTITIONS:
-        raise errors.SeedFailed(f"it has {len(devices)} partitions, more than {_MAX_PARTITIONS}")
+        raise errors.SeedFailed(
+            f"the disk has {len(devices)} partitions, more than {_MAX_PARTITIONS}"
+        )
     return {device: session.text("vfs-type", device) for device in devices}
 
 
@@ -317,7 +321,7 @@ def _mount_inspected(session: Session) -> bool:
     if not roots:
         return _mount_any(session)
     if len(roots) > 1:
-        raise errors.SeedFailed(f"there are {len(roots)} operating systems on it")
+        raise errors.SeedFailed(f"the disk has {len(roots)} operating systems")
     mounts = {}
     for line in session.text("inspect-get-mountpoints", roots[0]).splitlines():
         point, _, device = line.partition(":")
@@ -355,7 +359,9 @@ def _mount(session: Session) -> None:
         session.run("umount-all")
     if not _mount_inspected(session):
         contents = f" (there is {'; there is '.join(_special(kinds))})" if _special(kinds) else ""
-        raise errors.SeedFailed(f"no file system on it has an operating system{contents}")
+        raise errors.SeedFailed(
+            f"no file system of the disk contains an operating system{contents}"
+        )
 
 
 @contextlib.contextmanager
@@ -400,7 +406,7 @@ def _software_modes() -> tuple[bool, ...]:
 
 def _remember(failed: errors.SeedFailed) -> None:
     """Record that the appliance starts without KVM but not with KVM."""
-    log.warning("libguestfs is used without this host's KVM for a day: by that, %s", failed)
+    log.warning("libguestfs does not use this host's KVM for a day, because with KVM: %s", failed)
     with contextlib.suppress(OSError, errors.OperationFailed):  # then it is tried each time
         locks.private(paths.RUN)
         with open(_NO_KVM, "w", encoding="utf-8") as file:

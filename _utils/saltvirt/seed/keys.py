@@ -23,9 +23,11 @@ def generate(bits: int = DEFAULT_BITS) -> tuple[str, str]:
     bits: at least 2048. Raises InvalidInput, and SeedFailed if openssl fails.
     """
     if not re.fullmatch("[0-9]{1,5}", str(bits)) or int(bits) < _FEWEST_BITS:
-        raise errors.InvalidInput(f"a key of {bits!r} bits: give {_FEWEST_BITS} or more")
+        raise errors.InvalidInput(
+            f"a key of {bits!r} bits is too short: use {_FEWEST_BITS} or more"
+        )
     private = tools.run(
-        ["openssl", "genrsa", str(int(bits))], "make the guest's key", errors.SeedFailed
+        ["openssl", "genrsa", str(int(bits))], "generate the guest's key", errors.SeedFailed
     ).decode()
     return private, public_of(private)
 
@@ -57,7 +59,7 @@ def pair(private: str, public: str | None) -> tuple[str, str]:
     try:
         derived = public_of(private)
     except errors.SeedFailed as exc:
-        raise errors.InvalidInput("priv_key is no RSA private key in PEM") from exc
+        raise errors.InvalidInput("priv_key is not an RSA private key in PEM") from exc
     if public is not None and derived.split() != public.split():
         raise errors.InvalidInput("pub_key does not belong to priv_key")
     return private, derived

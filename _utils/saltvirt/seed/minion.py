@@ -93,7 +93,7 @@ class Hypervisor:
             script = self._fetch_bootstrap()
         text = _text(script or "/nonexistent", "virt:seed:bootstrap")
         if not text.startswith("#!"):
-            raise errors.SeedFailed(f"the bootstrap script {script} is no script")
+            raise errors.SeedFailed(f"the bootstrap script {script} is not a script")
         return text
 
     def _fetch_bootstrap(self) -> str:
@@ -101,7 +101,8 @@ class Hypervisor:
             script: str = self._call["config.gather_bootstrap_script"]()
         except OSError as exc:
             raise errors.SeedFailed(
-                f"cannot fetch Salt's bootstrap script: {exc}; virt:seed:bootstrap names another"
+                f"cannot fetch Salt's bootstrap script: {exc}; set virt:seed:bootstrap to "
+                "use another one"
             ) from exc
         return script
 

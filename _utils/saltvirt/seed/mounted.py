@@ -132,7 +132,7 @@ def _free_nbd() -> tuple[str, str]:
         device = "/dev/" + os.path.basename(folder)
         if re.fullmatch(r"/dev/nbd\d+", device) and not os.path.exists(f"{folder}/pid"):
             return device, f"{folder}/size"
-    raise errors.SeedFailed("no /dev/nbd* is free: load the kernel's module nbd")
+    raise errors.SeedFailed("no /dev/nbd* is free: load the kernel module nbd")
 
 
 @contextlib.contextmanager
@@ -261,7 +261,6 @@ def open_tree(path: str, format: str, backend: str, programs: bool = False) -> I
                     return
     details = f" ({'; '.join(reasons[:_MAX_REASONS])})" if reasons else ""
     raise errors.SeedFailed(
-        f"no file system on it has an operating system that can be seen here{details}: take "
-        f"another "
-        "image, or the back end libguestfs, which reads more"
+        "no file system of the disk contains an operating system that this host can "
+        f"read{details}: use another image, or the backend libguestfs, which supports more"
     )

@@ -150,8 +150,8 @@ def _manager_of(tree: GuestFiles) -> tuple[Callable[[GuestFiles, Sequence[Nic]],
     if tree.exists(_INTERFACES) and (tree.exists("/sbin/ifup") or tree.exists("/usr/sbin/ifup")):
         return _ifupdown, None
     raise errors.SeedFailed(
-        "none of NetworkManager, systemd-networkd, netplan and ifupdown configures its network, "
-        "so its interfaces cannot be given addresses: let DHCP do it, or seed by cloud-init"
+        "the image uses none of NetworkManager, systemd-networkd, netplan and ifupdown, "
+        "so its interfaces cannot get static addresses: use DHCP, or seed with cloud-init"
     )
 
 

@@ -26,7 +26,7 @@ def _maker() -> list[str]:
         if shutil.which(name):
             return argv
     raise errors.Unsupported(
-        "this host can make no volume for cloud-init: install xorriso, genisoimage or mkisofs"
+        "this host cannot create a cloud-init volume: install xorriso, genisoimage or mkisofs"
     )
 
 
@@ -65,10 +65,10 @@ def read(path: str) -> dict[str, str]:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ValueError("it is too large")
+            raise ValueError("the volume is too large")
         return dict(_entries(content))
     except (OSError, ValueError, struct.error) as exc:
-        raise errors.SeedFailed(f"cannot read the volume for cloud-init {path}: {exc}") from exc
+        raise errors.SeedFailed(f"cannot read the cloud-init volume {path}: {exc}") from exc
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, str]]:
@@ -93,14 +93,14 @@ def _joliet(content: bytes) -> int:
             break
         if content[offset] == _JOLIET:
             return offset
-    raise ValueError("it is no volume of ours")
+    raise ValueError("the volume was not written by Salt Virt")
 
 
 def _extent(content: bytes, record: int) -> tuple[int, int]:
     """(first byte, length) of the file of a folder's record."""
     sector, size = struct.unpack_from("<I4xI", content, record + 2)
     if sector * _SECTOR + size > len(content):
-        raise ValueError("it ends too early")
+        raise ValueError("the volume is truncated")
     return sector * _SECTOR, size
 
 

@@ -35,7 +35,7 @@ class Partition:
 
 
 def _run_tool(argv: list[str], ok_codes: Container[int]) -> bytes:
-    action = "read its partitions"
+    action = "read the partitions"
     return tools.run(argv, action, errors.SeedFailed, ok_codes=ok_codes, timeout_s=_TIMEOUT_S)
 
 
@@ -58,9 +58,11 @@ def _table(path: str, size: int) -> list[tuple[int, int]]:
         parts = table.get("partitions", [])
         extents = [(part["start"] * sector, part["size"] * sector) for part in parts]
     except (ValueError, KeyError, TypeError) as exc:
-        raise errors.SeedFailed("its table of partitions cannot be read") from exc
+        raise errors.SeedFailed("the partition table cannot be read") from exc
     if len(extents) > _MAX_PARTITIONS:
-        raise errors.SeedFailed(f"it has {len(extents)} partitions, more than {_MAX_PARTITIONS}")
+        raise errors.SeedFailed(
+            f"the disk has {len(extents)} partitions, more than {_MAX_PARTITIONS}"
+        )
     return [(start, length) for start, length in extents if 0 < length <= size - start]
 
 
@@ -93,12 +95,12 @@ def _metadata(head: bytes) -> str:
         lists += 16
     area = struct.unpack_from("<Q", head, lists + 16)[0]
     if not area or head[area + 4 : area + 20] != _AREA_MAGIC:
-        raise errors.SeedFailed("its LVM metadata cannot be read: use the back end libguestfs")
+        raise errors.SeedFailed("the LVM metadata cannot be read: use the backend libguestfs")
     ring = struct.unpack_from("<Q", head, area + 32)[0]
     offset, length = struct.unpack_from("<QQ", head, area + 40)
     text = head[area + offset : area + min(offset + length, ring)]
     if length > _TEXT_MAX:
-        raise errors.SeedFailed("its LVM metadata is too large: use the back end libguestfs")
+        raise errors.SeedFailed("the LVM metadata is too large: use the backend libguestfs")
     if len(text) < length:  # it goes on behind the ring's header
         text += head[area + _SECTOR : area + _SECTOR + length - len(text)]
     return text.rstrip(b"\0").decode("utf-8", "replace")
@@ -133,7 +135,7 @@ def _volumes(path: str, offset: int) -> Iterator[tuple[int, int]]:
     try:
         text = _metadata(head)
     except struct.error:  # it leads out of its own area
-        raise errors.SeedFailed("its LVM metadata is damaged") from None
+        raise errors.SeedFailed("the LVM metadata is damaged") from None
     yield from ((offset + start, size) for start, size in linear_volumes(text))
 
 

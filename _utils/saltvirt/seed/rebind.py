@@ -111,10 +111,13 @@ def rebind(tree: GuestFiles, macs: Mapping[str, str]) -> list[str]:
             if _is_generated(path, content):
                 changed = config_folder.by_dhcp(text).encode()
                 notes.append(
-                    f"{path}: the fixed addresses stay the original's; the interface asks DHCP"
+                    f"{path}: the static addresses remain with the original; the copy's "
+                    "interface uses DHCP"
                 )
             else:
-                notes.append(f"{path} gives it the same fixed address as its original: change that")
+                notes.append(
+                    f"{path} gives the copy the same static address as the original: change it"
+                )
         if changed != content:
             tree.write(path, changed, config_folder.mode)
     for folder, names in _LEASES.items():
@@ -135,9 +138,8 @@ def _files(tree: GuestFiles) -> Iterator[tuple[_ConfigFolder, str, bytes]]:
             count, size = count + 1, size + len(content)
             if count > MAX_FILES or size > MAX_BYTES:
                 raise errors.SeedFailed(
-                    f"{config_folder.folder}: the configuration of its network is more than "
-                    f"{MAX_FILES} "
-                    f"files or {MAX_BYTES} bytes"
+                    f"{config_folder.folder}: the network configuration has more than "
+                    f"{MAX_FILES} files or {MAX_BYTES} bytes"
                 )
             yield config_folder, path, content
 

@@ -81,7 +81,7 @@ class Walk:
                 return
             links += 1
             if links > _MAX_LINKS or len(todo) > _MAX_PARTS:
-                raise errors.SeedFailed(f"{self._path} in the guest is a circle of links")
+                raise errors.SeedFailed(f"{self._path} in the guest is a loop of links")
             if target.startswith("/"):
                 self._back_to(1)
             todo = _parts(target) + todo

@@ -142,7 +142,7 @@ class DirTree:
         with self._walk(path) as walk:
             status = rooted.status(walk)
             if status is not None and not stat.S_ISREG(status.st_mode):
-                raise errors.SeedFailed(f"{path} in the guest is no regular file")
+                raise errors.SeedFailed(f"{path} in the guest is not a regular file")
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(walk.name, flags, dir_fd=walk.folder), "rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
@@ -209,8 +209,8 @@ class DirTree:
         """Raise Unsupported if ``run_script`` cannot run scripts."""
         if not shutil.which("systemd-nspawn"):
             raise errors.Unsupported(
-                "this host can run no script inside of an image: install systemd-container or "
-                "libguestfs, or let the guest do it at its first boot"
+                "this host cannot run scripts inside an image: install systemd-container "
+                "or libguestfs, or run the script at the guest's first boot"
             )
 
     def run_script(self, script: str, args: str) -> None:
@@ -220,7 +220,7 @@ class DirTree:
         try:
             tools.run(
                 self._enter([*container, self._inside, "/bin/sh", _SCRIPT, *args.split()]),
-                "run the bootstrap script inside of the image",
+                "run the bootstrap script inside the image",
                 errors.SeedFailed,
                 timeout_s=SCRIPT_TIMEOUT_S,
             )

@@ -182,9 +182,11 @@ class ClusterView:
         except errors.VirtError as exc:
             return ViewSnapshot(number, taken_at, error=exc.text)
         except Exception:
-            log.exception("the hypervisors cannot be asked for pages")
+            log.exception("cannot query the hypervisors for pages")
             return ViewSnapshot(
-                number, taken_at, error="the master's log says why the hypervisors are not asked"
+                number,
+                taken_at,
+                error="the hypervisors cannot be queried; the reason is in the master's log",
             )
 
     def _listen(self) -> None:
@@ -196,7 +198,7 @@ class ClusterView:
             try:
                 self._read()
             except Exception:
-                log.exception("the master's events cannot be read for pages")
+                log.exception("cannot read the master's events for pages")
                 time.sleep(_RETRY_S)
 
     def _read(self) -> None:

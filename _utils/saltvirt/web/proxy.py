@@ -63,7 +63,9 @@ _PING_S = 30
 # WebSocket close codes: a normal end; an invalid ticket or an unreachable guest
 _NORMAL_CLOSURE, _REFUSED = 1000, 4001
 _MAX_REASON_BYTES = 120
-_UPDATED = "Salt Virt was updated: this ends when nobody has a guest's console, and begins anew"
+_UPDATED = (
+    "Salt Virt was updated: consoles stay open, and the engine restarts when the last one is closed"
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Proxy:
             try:
                 self.is_updated = await self.run_in_thread(lambda _: self.rules.is_updated(), None)
             except Exception:
-                log.exception("reach: whether the library was updated is not known")
+                log.exception("reach: cannot determine whether the library was updated")
             for page in [*self.pages] if self.is_updated else ():
                 page.end(_UPDATED)
         log.info("reach: %s", _UPDATED)
@@ -198,7 +200,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         self._is_stranger = True
         self.set_nodelay(True)
         self._timer = ioloop.IOLoop.current().call_later(
-            _HELLO_TIMEOUT_S, self._end, "no ticket was shown"
+            _HELLO_TIMEOUT_S, self._end, "no ticket was sent"
         )
 
     async def on_message(self, message: str | bytes) -> None:
@@ -206,25 +208,29 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             try:
                 await self._inner.write(message)
             except iostream.StreamClosedError:
-                self._end("the guest has ended it")
+                self._end("the guest has closed the connection")
         elif self._page is not None and message == page_session.REFRESH_COMMAND:
             self._page.request_refresh()
         elif self._ticket is None and self._is_stranger:
             await self._begin(message)
         else:
-            self._end("this was not to be said")
+            self._end("unexpected message")
 
     async def _begin(self, message: str | bytes) -> None:
         """Handle the first message. Any further message before the answer is an error."""
         self._authenticated()
         try:
             if not isinstance(message, str) or len(message) > _FIRST_BYTES:
-                raise errors.Denied("this is no ticket")
+                raise errors.Denied("not a ticket")
             ticket: Ticket = await self._proxy.run_in_thread(self._proxy.rules.redeem, message)
             await self._admit(ticket)
             inner = await _connect_guest(ticket.connection) if ticket.connection else None
         except (errors.VirtError, _TimedOut) as exc:
-            reason = exc.text if isinstance(exc, errors.VirtError) else "the master is too slow"
+            reason = (
+                exc.text
+                if isinstance(exc, errors.VirtError)
+                else "the master did not respond in time"
+            )
             log.info("reach: refused: %s", reason)
             self._send({"error": sanitize.one_line(reason, None)})
             self._end(reason, _REFUSED)
@@ -262,7 +268,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             (MAX_PER_USER, "guests") if ticket.connection else (MAX_PAGES_PER_USER, "pages")
         )
         if self._proxy.users[ticket.user, ticket.is_page] >= limit:
-            raise errors.Denied(f"you look at {limit} {noun}: close one")
+            raise errors.Denied(f"you have {limit} open {noun}: close one")
         self._ticket = ticket
         self._proxy.users[ticket.user, ticket.is_page] += 1
         reason = await self._proxy.run_in_thread(self._proxy.rules.denial_reason, ticket)
@@ -276,7 +282,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
                 data = await self._inner.read_bytes(_CHUNK_BYTES, partial=True)
                 await self.write_message(data, binary=True)
         except (iostream.StreamClosedError, websocket.WebSocketClosedError):
-            self._end("the guest has ended it")
+            self._end("the guest has closed the connection")
 
     async def _show(self, page: page_session.PageSession) -> None:
         """Send the state of the cloud until the browser disconnects."""
@@ -286,7 +292,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             self._end("")
         except Exception:
             log.exception("reach: the page of %s", self._ticket and self._ticket.user)
-            self._end("the master's log says why it ended")
+            self._end("the connection ended because of an error, which is in the master's log")
 
     async def _watch(self) -> None:
         """End the connection when the user loses the permission, or when the permission cannot be
@@ -300,7 +306,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
                 )
             except Exception:
                 log.exception("reach: %s", self._ticket and self._ticket.user)
-                reason = "it is not known whether you may"
+                reason = "your permission cannot be determined"
         if reason:
             self._end(reason, _REFUSED)
 

@@ -44,14 +44,14 @@ def denial_reason(opts: dict[str, Any], ticket: Ticket) -> str | None:
     try:
         if ticket.connection is None:
             may = access_check.may_ever(opts, ticket.user, PAGE_VERB)
-            return None if may else f"{ticket.user} may not watch any more"
+            return None if may else f"{ticket.user} may no longer watch the cloud"
         if access_check.may_still(
             opts, ticket.user, VERB, ticket.connection.guest, ticket.connection.uuid
         ):
             return None
     except errors.VirtError as exc:
         return exc.text
-    return f"{ticket.user} may not reach {ticket.connection.guest} any more"
+    return f"{ticket.user} may no longer connect to {ticket.connection.guest}"
 
 
 def _address(value: object) -> str:
@@ -71,7 +71,9 @@ def _origins(value: object) -> tuple[str, ...]:
     origins = value if isinstance(value, (list, tuple)) else [value] if value else []
     for origin in origins:
         if not isinstance(origin, str) or not origin.startswith(("https://", "http://")):
-            raise _wrong("origins", "a list of such as https://master.example.com:8000", value)
+            raise _wrong(
+                "origins", "a list of addresses such as https://master.example.com:8000", value
+            )
     return tuple(origins)
 
 

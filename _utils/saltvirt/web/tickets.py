@@ -73,7 +73,7 @@ def issuing(
     """
     if not isinstance(secret_digest, str) or not _DIGEST.fullmatch(secret_digest):
         raise errors.InvalidInput(
-            "digest must be the SHA-256, in 64 hexadecimal digits, of a secret that is yours, not "
+            "digest must be the SHA-256 of a secret, as 64 hexadecimal digits, not "
             f"{units.short_repr(secret_digest)}"
         )
     directory = folder(opts)
@@ -93,7 +93,7 @@ def issuing(
 def redeem(opts: dict[str, Any], secret: object) -> Ticket:
     """Return the ticket of a secret and invalidate it. Raises Denied, with the same message for
     every invalid secret."""
-    denied = errors.Denied("the ticket is not good: it was used, or is older than 30 s")
+    denied = errors.Denied("the ticket is invalid: it was used, or is older than 30 s")
     if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
         raise denied
     directory = folder(opts)
@@ -124,7 +124,9 @@ def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if not directory.is_dir() or directory.is_symlink() or status.st_uid != os.geteuid():
-        raise errors.OperationFailed(f"{directory} is not a folder of this user alone: remove it")
+        raise errors.OperationFailed(
+            f"{directory} is not a folder that only this user can access: remove it"
+        )
     os.chmod(directory, 0o700)
     lock = os.open(
         directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
@@ -133,13 +135,13 @@ def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # held for moments
         existing = _sweep(directory)
         if secret_digest in existing:
-            raise errors.AlreadyExists("there is a ticket of this secret: make another secret")
+            raise errors.AlreadyExists("a ticket for this secret exists: use another secret")
         user_count = sum(pending.user == user for pending in existing.values())
         if user_count >= MAX_PER_USER or len(existing) >= MAX_TICKETS:
             raise errors.OperationFailed(
-                f"there are {user_count if user_count >= MAX_PER_USER else len(existing)} tickets "
-                f"that nobody has "
-                f"used yet: wait {LIFE_S} s"
+                "there are "
+                f"{(user_count if user_count >= MAX_PER_USER else len(existing))} unused "
+                f"tickets: wait {LIFE_S} s"
             )
         ticket = Ticket(user, time.time() + _ISSUE_TIMEOUT_S)
         private.write(str(directory / secret_digest), json.dumps(ticket.to_answer()))

@@ -123,7 +123,7 @@ def test_a_promise_holds_for_as_long_as_it_is_renewed(cloud, guests):
     promise = f"{folder}/other~99999999999~1~1000"
     cloud.exec("hv2", f"mkdir -p {folder} && touch {promise}")
     try:
-        assert "MiB of memory wanted" in str(cloud.call("hv1", "virt.migratable", "cold5", "hv2"))
+        assert "memory requested" in str(cloud.call("hv1", "virt.migratable", "cold5", "hv2"))
         cloud.exec("hv2", f"touch -d '2 hours ago' {promise}")
         assert cloud.call("hv1", "virt.migratable", "cold5", "hv2")["migratable"] is True
         left = cloud.exec("hv2", f"ls -A {folder}").stdout.split()

@@ -92,7 +92,7 @@ def test_every_reason_in_one_answer_and_nothing_changed(cloud, guests):
     for reason in (
         "no network nowhere",
         f"already has {guest.disk}",
-        "921600 MiB of memory wanted",
+        "921600 MiB of memory requested",
     ):
         assert reason in done.stdout
     assert guest.states() == {"hv1": "shut off"}
@@ -110,7 +110,7 @@ def test_what_was_promised_to_another_guest_is_taken(cloud, guests):
         cloud.exec("hv2", f"rm {promises}/other~*")
     assert list(coming) == ["other"]
     [reason] = answer["reasons"]
-    assert reason.startswith("hv2: 128 MiB of memory wanted and ")
+    assert reason.startswith("hv2: 128 MiB of memory requested and ")
 
 
 @pytest.mark.slow

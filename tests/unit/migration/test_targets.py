@@ -50,7 +50,7 @@ def four():
     return {"hv1": {"web1": "running"}, "hv2": {}, "hv3": {}, "hv4": {}}
 
 
-NO_ROOM = "refused: web1 stays on hv1: {}: 1024 MiB of memory wanted, 0 free"
+NO_ROOM = "refused: web1 stays on hv1: {}: 1024 MiB of memory requested, 0 free"
 
 
 def test_a_target_that_refuses_is_replaced_by_the_next(tmp_path):
@@ -108,9 +108,9 @@ FITS = {"bridges": ["br7"], "networks": ["lan"], "labels": {"rack": "a"},
     [
         ({"bridges": []}, "has no bridge br7"),
         ({"networks": []}, "has no active libvirt network lan"),
-        ({"labels": {}}, "has no label rack"),
+        ({"labels": {}}, "lacks the label rack"),
         ({"pools": {}}, "has no storage pool ssd"),
-        ({"pools": {"ssd": {"free_bytes": 5 * GIB}}}, "10 GiB wanted of pool ssd, 5 GiB free"),
+        ({"pools": {"ssd": {"free_bytes": 5 * GIB}}}, "10 GiB requested of pool ssd, 5 GiB free"),
         ({"guests": {"web2": {"state": "running", "groups": ["web"]}}}, "already has web2"),
     ],
 )
@@ -278,7 +278,7 @@ def test_a_named_target_without_room_is_refused_with_what_both_hosts_say(tmp_pat
     with pytest.raises(errors.Refused) as exc:
         run(cloud)
     for why in (exc.value.text, *check(cloud).reasons):
-        assert "hv2, hv3, hv4: 1 vCPU wanted" in why
+        assert "hv2, hv3, hv4: 1 vCPU requested" in why
         assert "CPU model" not in why, "of no target nobody is asked"
     assert cloud.asked == []
 

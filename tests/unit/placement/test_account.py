@@ -65,7 +65,7 @@ def test_qemu_takes_memory_beside_each_guest():
     exact = PlacementRequest("new", 1, 64 * GIB_KIB)
     assert why(host(), exact) is None
     fell = why(host(), exact, found)
-    assert fell[1].startswith("65536 MiB of memory wanted and 198 for QEMU, 65536 of 65536")
+    assert fell[1].startswith("65536 MiB of memory requested and 198 for QEMU, 65536 of 65536")
     container = [guest("c", type="lxc", memory_gib=1)]
     assert host(guests=container).used(found, "memory_kib") == GIB_KIB
 
@@ -85,7 +85,9 @@ def test_huge_pages_are_memory_of_their_own():
     assert there.capacity_memory_kib(PLAIN) == 32 * GIB_KIB
     assert why(there, PlacementRequest("new", 1, 32 * GIB_KIB, page_kib=0)) is None
     fell = why(there, PlacementRequest("new", 1, 33 * GIB_KIB, page_kib=2048))
-    assert fell[1].startswith("33792 MiB of huge pages of 2048 KiB wanted, 32768 of 32768 MiB free")
+    assert fell[1].startswith(
+        "33792 MiB of huge pages of 2048 KiB requested, 32768 of 32768 MiB free"
+    )
     taken = replace(there, guests=(guest(memory_gib=30, page_kib=0),))
     assert why(taken, PlacementRequest("new", 1, 4 * GIB_KIB, page_kib=2048))[0] == "memory"
     assert why(taken, PlacementRequest("new", 1, 32 * GIB_KIB)) is None
@@ -105,7 +107,7 @@ def test_a_disk_is_charged_to_the_file_system_that_it_is_on():
     assert why(there, in_data) is None
     assert why(there, PlacementRequest("new", 1, 1, disk_bytes=20 * GIB))[0] == "disk"
     fell = why(there, replace(in_data, pools={"data": 31 * GIB}))
-    assert fell == ("disk", "51 GiB of disk wanted on /data, 50 GiB free")
+    assert fell == ("disk", "51 GiB of disk space requested on /data, 50 GiB free")
     assert why(there, PlacementRequest("new", 1, 1, pools={"data": 51 * GIB}))[0] == "pools"
     assert there.folder_store("/database/x") == "/"
 
@@ -116,7 +118,7 @@ def test_a_disk_of_which_no_place_is_told_is_where_images_are():
     assert account.store_of(DiskFootprint(GIB), there) == "/srv"
     assert account.store_of(DiskFootprint(GIB, "/x"), there) == "/"
     fell = why(there, PlacementRequest("new", 1, 1, disks=(DiskFootprint(9 * GIB),)))
-    assert fell == ("disk", "9 GiB of disk wanted, 1 GiB free")
+    assert fell == ("disk", "9 GiB of disk space requested, 1 GiB free")
 
 
 def shared(name, promised, free=100):
@@ -128,7 +130,7 @@ def shared(name, promised, free=100):
 def test_a_shared_pool_is_promised_once_for_all_its_hosts():
     hosts = account.joined([shared("hv1", 30), shared("hv2", 40)])
     wants = PlacementRequest("new", 1, GIB_KIB, pools={"nfs": 31 * GIB})
-    assert why(hosts[0], wants)[1] == "31 GiB wanted of pool nfs, 30 GiB free"
+    assert why(hosts[0], wants)[1] == "31 GiB requested of pool nfs, 30 GiB free"
     assert why(hosts[1], replace(wants, pools={"nfs": 30 * GIB})) is None
     found = capacity.capacity(hosts, replace(wants, pools={"nfs": 10 * GIB}), PLAIN)
     assert (found.fits, found.total) == ({"hv1": 3, "hv2": 3}, 3)

@@ -38,7 +38,7 @@ def test_the_cpu_model_that_the_host_can_give():
     assert fell("cpu_model", knows) is None, "none is wanted"
     assert fell("cpu_model", knows, replace(ASK, cpu_model="Skylake")) is None
     wanted = replace(ASK, cpu_model="EPYC")
-    assert fell("cpu_model", knows, wanted) == "cannot give the CPU model EPYC"
+    assert fell("cpu_model", knows, wanted) == "does not support the CPU model EPYC"
     assert fell("cpu_model", replace(HV, needs=Needs()), wanted) is None, "it does not tell"
     assert fell("cpu_model", HV, wanted) is None
 
@@ -87,9 +87,9 @@ def test_all_that_is_missing_is_named():
     pools = replace(ASK, pools={"b": 1}, disks=(DiskFootprint(1, pool="a"), DiskFootprint(1, "/x")))
     assert fell("pools", request=pools) == "has no storage pool a, b"
     labels = replace(ASK, labels={"rack": "a"})
-    assert fell("labels", request=labels) == "has no label rack, 'a' is wanted"
+    assert fell("labels", request=labels) == "lacks the label rack='a'"
     assert fell("labels", replace(HV, labels={"rack": "b"}), labels) == (
-        "label rack is 'b', not 'a'"
+        "has the label rack='b', not 'a'"
     )
     assert fell("labels", replace(HV, labels={"rack": "a"}), labels) is None
 
@@ -111,11 +111,11 @@ def test_a_storage_that_does_not_answer_is_no_place_and_the_others_are():
     in_nfs = replace(ASK, disks=(DiskFootprint(GIB, "/nfs/a.qcow2"),))
     of_nfs = replace(ASK, pools={"nfs": GIB})
     assert fell("disk", hung, images) is None
-    assert fell("disk", hung, in_nfs) == "/nfs does not answer"
-    assert fell("pools", hung, of_nfs) == "pool nfs is on /nfs, which does not answer"
+    assert fell("disk", hung, in_nfs) == "/nfs does not respond"
+    assert fell("pools", hung, of_nfs) == "pool nfs is on /nfs, which does not respond"
     assert fell("pools", hung, ssd) is None
     root = replace(host, silent=("/",))
-    assert fell("disk", root, images) == "/ does not answer"
+    assert fell("disk", root, images) == "/ does not respond"
     assert fell("disk", root, ssd) is None
     assert fell("disk", root, in_nfs) is None
     assert fell("pools", root, of_nfs) is None
@@ -130,40 +130,40 @@ def test_just_as_much_as_there_is_may_be_wanted():
     ):
         assert fell(name, request=request) is None
     assert fell("disk", request=replace(ASK, disk_bytes=81 * GIB)) == (
-        "81 GiB of disk wanted, 80 GiB free"
+        "81 GiB of disk space requested, 80 GiB free"
     )
-    assert fell("vcpu", request=replace(ASK, vcpus=9)) == "9 vCPUs wanted, the host has 8 CPUs"
+    assert fell("vcpu", request=replace(ASK, vcpus=9)) == "9 vCPUs requested, the host has 8 CPUs"
     full = replace(HV, guests=(Guest("a", state="running", vcpus=30),))
     assert fell("vcpu", full) is None
     over = replace(HV, guests=(Guest("a", state="running", vcpus=40),))
-    assert fell("vcpu", over) == "2 vCPUs wanted, 0 of 32 free"
+    assert fell("vcpu", over) == "2 vCPUs requested, 0 of 32 free"
     half = replace(PLAIN, stopped_ratio=0.5)
     assert fell("vcpu", over, replace(ASK, vcpus=1, stopped=True), half) == (
-        "0.5 vCPUs wanted, 0 of 32 free"
+        "0.5 vCPUs requested, 0 of 32 free"
     )
 
 
 def test_the_memory_that_is_wanted_is_told_with_what_qemu_takes():
     over = replace(HV, guests=(Guest("a", state="running", memory_kib=20 * GIB_KIB),))
-    assert fell("memory", over) == "1024 MiB of memory wanted, 0 of 16384 MiB free"
+    assert fell("memory", over) == "1024 MiB of memory requested, 0 of 16384 MiB free"
     beside = replace(PLAIN, overhead_kib=1024)
     container = replace(over, guests=(replace(over.guests[0], type="lxc"),))
     assert fell("memory", container, by=beside) == (
-        "1024 MiB of memory wanted and 1 for QEMU, 0 of 16384 MiB free"
+        "1024 MiB of memory requested and 1 for QEMU, 0 of 16384 MiB free"
     )
     off = replace(ASK, stopped=True, max_memory_kib=2 * GIB_KIB)
     half = replace(PLAIN, overhead_kib=4096, stopped_ratio=0.5)
     assert fell("memory", container, off, half) == (
-        "1024 MiB of memory wanted and 2 for QEMU, 0 of 16384 MiB free"
+        "1024 MiB of memory requested and 2 for QEMU, 0 of 16384 MiB free"
     )
     pages = replace(ASK, page_kib=2048)
-    assert fell("memory", container, pages, beside).startswith("1 MiB of memory wanted, 0 of")
+    assert fell("memory", container, pages, beside).startswith("1 MiB of memory requested, 0 of")
     tiny = replace(pages, memory_kib=2048)
-    assert fell("memory", container, tiny, half).startswith("4 MiB of memory wanted, 0 of")
+    assert fell("memory", container, tiny, half).startswith("4 MiB of memory requested, 0 of")
     small = replace(HV, hugepages={2048: GIB_KIB}, guests=(
         Guest("a", state="running", memory_kib=2 * GIB_KIB, page_kib=2048),))  # fmt: skip
     assert fell("memory", small, pages) == (
-        "1024 MiB of huge pages of 2048 KiB wanted, 0 of 1024 MiB free"
+        "1024 MiB of huge pages of 2048 KiB requested, 0 of 1024 MiB free"
     )
 
 

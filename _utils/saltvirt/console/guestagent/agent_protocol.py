@@ -51,7 +51,7 @@ def command(command_name: str, **arguments: Any) -> str:
         {"execute": command_name, "arguments": members} if members else {"execute": command_name}
     )
     if len(text) > _MAX_COMMAND_BYTES:
-        raise errors.InvalidInput("it is longer than a guest agent takes at once")
+        raise errors.InvalidInput("the command is too long for a guest agent")
     return text
 
 
@@ -101,9 +101,7 @@ def piece(response: object, max_bytes: int) -> tuple[bytes, bool]:
         _member(response, "eof", command_name),
     )
     if len(data) > max_bytes or not isinstance(is_end, bool) or not (data or is_end):
-        raise errors.BadAnswer(
-            f"the guest agent reads {len(data)} bytes where {max_bytes} were asked"
-        )
+        raise errors.BadAnswer(f"the guest agent returned {len(data)} bytes instead of {max_bytes}")
     return data, is_end
 
 
@@ -139,6 +137,6 @@ def _number(value: object, command_name: str, minimum: int = 0) -> int:
 def _wrong(command_name: str, value: object) -> errors.BadAnswer:
     text = value if isinstance(value, str) else repr(value)[: 2 * _MAX_SHOWN]
     return errors.BadAnswer(
-        f"the guest agent does not answer {command_name} as it should: "
+        f"the guest agent's answer to {command_name} is invalid: "
         f"{sanitize.one_line(text[:_MAX_SHOWN])}"
     )

@@ -68,7 +68,7 @@ def argv(cmd: object, shell: bool) -> tuple[str, ...]:
     if isinstance(cmd, (list, tuple)):
         arguments = tuple(str(argument) for argument in cmd)
         if shell:
-            raise errors.InvalidInput("cmd is a list: shell=True takes a text")
+            raise errors.InvalidInput("cmd is a list, but shell=True needs a text")
         return arguments
     if isinstance(cmd, (bool, dict)) or cmd is None:
         raise errors.InvalidInput(f"cmd must be a text or a list, not {units.short_repr(cmd)}")
@@ -78,7 +78,7 @@ def argv(cmd: object, shell: bool) -> tuple[str, ...]:
         return tuple(shlex.split(str(cmd)))
     except ValueError as exc:
         raise errors.InvalidInput(
-            f"cmd cannot be read: {exc}; shell=True leaves it to a shell"
+            f"cmd cannot be split into words: {exc}; with shell=True, a shell interprets it"
         ) from exc
 
 
@@ -88,7 +88,7 @@ def variables(env: object) -> tuple[str, ...] | None:
     if env is None:
         return None
     if not isinstance(env, Mapping) or any("=" in str(key) or not str(key) for key in env):
-        raise errors.InvalidInput("env must be a dict of names to texts")
+        raise errors.InvalidInput("env must map names to texts")
     environment = tuple(f"{key}={value}" for key, value in env.items())
     return environment if "PATH" in map(str, env) else (*environment, _PATH)
 
@@ -98,7 +98,9 @@ def permissions(mode: object) -> int | None:
     if mode is None:
         return None
     if isinstance(mode, bool) or not _MODE.fullmatch(str(mode)):
-        raise errors.InvalidInput(f"mode must be such as '0640', not {units.short_repr(mode)}")
+        raise errors.InvalidInput(
+            f"mode must be a number such as '0640', not {units.short_repr(mode)}"
+        )
     return int(str(mode), 8)
 
 
@@ -106,17 +108,17 @@ def validate(command: Command, stdin: bytes) -> None:
     """Raise InvalidInput for a command that cannot be run."""
     strings = (*command.argv, *(command.env or ()))
     if not command.argv or not command.argv[0]:
-        raise errors.InvalidInput("no command was given")
+        raise errors.InvalidInput("cmd is empty")
     if any("\0" in word for word in strings):
-        raise errors.InvalidInput("no word of a command, and no variable, can have a zero byte")
+        raise errors.InvalidInput("commands and variables must not contain zero bytes")
     if any(not variable.partition("=")[0] or "=" not in variable for variable in command.env or ()):
-        raise errors.InvalidInput("env must be a dict of names to texts")
+        raise errors.InvalidInput("env must map names to texts")
     if sum(len(word.encode(errors="replace")) for word in strings) > MAX_COMMAND_BYTES:
         raise errors.InvalidInput(f"the command is longer than {MAX_COMMAND_BYTES // 1024} KiB")
     if len(stdin) > agent_protocol.MAX_INPUT_BYTES:
         raise errors.InvalidInput(
-            f"the input has more than {agent_protocol.MAX_INPUT_BYTES // 1024} KiB: bring it by "
-            f"virt.put"
+            f"the input has more than {agent_protocol.MAX_INPUT_BYTES // 1024} KiB: copy "
+            "it with virt.put"
         )
 
 
@@ -132,7 +134,7 @@ def copy_limited(
         if done_bytes > max_bytes:
             limit = units.human_bytes(max_bytes)
             raise errors.InvalidInput(
-                f"{units.short_repr(path)} is larger than {limit}: most= allows more"
+                f"{units.short_repr(path)} is larger than {limit}: increase the limit with most="
             )
         write(data)
         on_progress(done_bytes)
@@ -143,15 +145,14 @@ def describe_result(location: str, command: Command, outcome: CommandResult) -> 
     """(whether the command succeeded, how it ended as a sentence)."""
     if not outcome.has_ended:
         return False, (
-            f"{location}: process {outcome.pid} did not end within {command.timeout_s} s and goes "
-            f"on; "
-            f"in the guest 'kill -- -{outcome.pid}' ends it"
+            f"{location}: process {outcome.pid} did not end within {command.timeout_s} s "
+            f"and continues; to end it, run 'kill -- -{outcome.pid}' in the guest"
         )
-    cut = "; not all that it printed is here" if outcome.is_cut else ""
+    cut = "; the output is truncated" if outcome.is_cut else ""
     if outcome.signal is not None:
         return False, f"{location}: killed by signal {outcome.signal}{cut}"
     if outcome.exit_code is None:
-        return False, f"{location}: it ended, and the agent does not say how{cut}"
+        return False, f"{location}: ended, but the agent does not report how{cut}"
     return outcome.exit_code == 0, f"{location}: exit code {outcome.exit_code}{cut}"
 
 

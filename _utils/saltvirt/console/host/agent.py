@@ -63,8 +63,9 @@ class Agent:
         text = _LEAD.sub("", exc.text)
         if _DISABLED.search(text):
             return errors.Unsupported(
-                f"the guest agent of {self.name} has {command_name} switched off: what does its "
-                f"configuration in the guest block? It says: {text}"
+                f"the guest agent of {self.name} does not allow {command_name}: check its "
+                "configuration in the guest, for example its list of blocked commands. "
+                f"The agent's error: {text}"
             )
         kind = errors.NotFound if _NO_SUCH_FILE.search(text) else errors.OperationFailed
         return kind(f"the guest agent of {self.name}: {text}")
@@ -78,7 +79,7 @@ def for_domain(dom: libvirt.virDomain) -> Agent:
         raise errors.Refused(f"{name} is off: start it first")
     if libvirt_qemu is None:
         raise errors.Unsupported(
-            "the libvirt binding here has no libvirt_qemu: it comes with libvirt-python"
+            "this host's libvirt binding has no libvirt_qemu: install libvirt-python"
         )
     require(dom, name)
 
@@ -92,8 +93,8 @@ def for_domain(dom: libvirt.virDomain) -> Agent:
             code = getattr(exc.__cause__, "get_error_code", lambda: None)()
             if code in unresponsive:
                 raise errors.ConnectionFailed(
-                    f"the guest agent of {name} does not answer (is qemu-guest-agent at work "
-                    f"there?): {exc.text}"
+                    f"the guest agent of {name} does not respond (is qemu-guest-agent "
+                    f"running?): {exc.text}"
                 ) from exc
             raise
 
@@ -106,9 +107,10 @@ def require(dom: libvirt.virDomain, name: str) -> None:
         if node.get("name") == agent_protocol.CHANNEL:
             if node.get("state") != "connected":
                 raise errors.Unsupported(
-                    f"no guest agent answers in {name}: is qemu-guest-agent installed and at work?"
+                    f"no guest agent responds in {name}: install and start "
+                    "qemu-guest-agent in the guest"
                 )
             return
     raise errors.Unsupported(
-        f"{name} has no channel for a guest agent: virt.update {name} guest_agent=True adds one"
+        f"{name} has no channel for a guest agent: add it with virt.update {name} guest_agent=True"
     )

@@ -76,7 +76,7 @@ def _status(agent: Agent, pid: int) -> agent_protocol.ProcessStatus:
         return agent_protocol.status(agent.ask("guest-exec-status", LONG_TIMEOUT_S, pid=pid))
     except errors.VirtError as exc:
         raise type(exc)(
-            f"process {pid} was begun in {agent.name}; how it ended is not known: {exc.text}"
+            f"process {pid} was started in {agent.name}, but its result is unknown: {exc.text}"
         ) from exc
 
 

@@ -80,7 +80,9 @@ class Incoming:
         if self._request.atomic:
             self._written_to = self._create_temporary()
         elif self._request.mode is not None:
-            raise errors.InvalidInput("mode is not for atomic=False: the agent cannot set it")
+            raise errors.InvalidInput(
+                "mode cannot be used with atomic=False: the agent cannot set it"
+            )
         elif not self._request.overwrite:
             self._refuse_existing()
         opened = self._agent.ask("guest-file-open", path=self._written_to, mode="wb")
@@ -116,7 +118,7 @@ class Incoming:
         folder, name = posixpath.split(self.path)
         if not self.path.startswith("/") or name in ("", ".", ".."):
             raise errors.InvalidInput(
-                f"remote must be the whole path of a file, /…, not {units.short_repr(self.path)}"
+                f"remote must be an absolute path of a file, /…, not {units.short_repr(self.path)}"
             )
         temporary_path = self._script(
             _BEGIN_SCRIPT, self.path, folder, self._write_mode()
@@ -126,7 +128,8 @@ class Incoming:
             "[A-Za-z0-9]{10}", temporary_path[len(begin) :]
         ):
             raise errors.BadAnswer(
-                f"{self._agent.name} made a file {sanitize.one_line(temporary_path, 200)}"
+                f"{self._agent.name} created an unexpected file "
+                f"{sanitize.one_line(temporary_path, 200)}"
             )
         return temporary_path
 
@@ -153,8 +156,8 @@ class Incoming:
 
     def _already_exists(self) -> errors.AlreadyExists:
         return errors.AlreadyExists(
-            f"{units.short_repr(self.path)} is there already in {self._agent.name}; "
-            "overwrite=True replaces it"
+            f"{units.short_repr(self.path)} exists already in {self._agent.name}; to "
+            "replace it, use overwrite=True"
         )
 
     @contextlib.contextmanager
@@ -165,7 +168,8 @@ class Incoming:
             if not self._request.atomic:
                 raise
             raise type(exc)(
-                f"{exc.text}; atomic=False writes straight to the file, without a shell there"
+                f"{exc.text}; atomic=False writes to the file directly, without a shell in "
+                "the guest"
             ) from exc
 
 

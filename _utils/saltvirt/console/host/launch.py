@@ -69,11 +69,13 @@ def _port(process: subprocess.Popen[bytes], log: IO[bytes]) -> int:
         if "port" in response:
             return int(response["port"])
         process.wait()
-        raise errors.OperationFailed(str(response.get("error", "it did not say why")))
+        raise errors.OperationFailed(str(response.get("error", "no error was reported")))
     process.kill()
     process.wait()
     log.seek(0)
-    raise errors.OperationFailed(f"nobody can be let in: {tools.last_output(log.read())}")
+    raise errors.OperationFailed(
+        f"the connection could not be prepared: {tools.last_output(log.read())}"
+    )
 
 
 def _read_line(stdout: IO[bytes]) -> bytes:

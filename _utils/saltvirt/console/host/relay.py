@@ -40,7 +40,7 @@ _CHUNK_BYTES = 64 * 1024
 _CLEANUP_TIMEOUT_S = 120
 # the first line that is sent to the client
 _OK, _REFUSED = b"ok\n", "no "
-_FULL = "so many screens and serial ports are looked at from here"
+_FULL = "too many connections to displays and serial ports of this host are open"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def port(get: settings.Get) -> int:
 def main(_arguments: list[str]) -> int:
     """Read the request from standard input and write one line of JSON with the port or an error to
     standard output."""
-    request = RelayRequest.from_answer(json.load(sys.stdin), "what is to be reached")
+    request = RelayRequest.from_answer(json.load(sys.stdin), "the relay request")
     try:
         context = tls_listener.context(request.endpoint.credentials)
         listener = tls_listener.listening(request.endpoint, _MAX_PENDING, _FULL)
@@ -130,7 +130,7 @@ def _handshake(raw_socket: socket.socket, context: ssl.SSLContext) -> ssl.SSLSoc
         while True:
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
-                raise TimeoutError("no certificate was shown")
+                raise TimeoutError("the client presented no certificate")
             try:
                 tls.do_handshake()
                 return tls
@@ -204,9 +204,7 @@ def _serial(
             dom.openConsole(None, stream, flags)
     except errors.VirtError as exc:
         if "Active console session" in exc.text:
-            raise errors.OperationFailed(
-                f"somebody else has the serial console of {dom.name()}"
-            ) from exc
+            raise errors.OperationFailed(f"the serial console of {dom.name()} is in use") from exc
         raise
     caller_end, guest_end = socket.socketpair()
 

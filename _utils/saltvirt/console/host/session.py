@@ -38,7 +38,9 @@ def _handle_request(stream: Stream, agent: Agent, head: dict[str, Any], data: by
     elif operation == "get":
         _send_file(stream, agent, GetFile.from_answer(arguments, _SENDER))
     else:
-        raise errors.InvalidInput("this hypervisor has an older Salt Virt than the master")
+        raise errors.InvalidInput(
+            "this hypervisor has an older version of Salt Virt than the master"
+        )
 
 
 def _receive_file(stream: Stream, agent: Agent, request: PutFile) -> None:

@@ -58,8 +58,8 @@ def read_input(stdin: object) -> bytes:
         ) from exc
     if len(data) > max_bytes:
         raise errors.InvalidInput(
-            f"stdin={units.short_repr(stdin)} has more than {max_bytes // 1024} KiB: bring it by "
-            f"virt.put"
+            f"stdin={units.short_repr(stdin)} has more than {max_bytes // 1024} KiB: copy "
+            "it with virt.put"
         )
     return data
 
@@ -109,7 +109,9 @@ def answer(
 def require_local_user(opts: dict[str, Any]) -> None:
     """Raise Denied for users of salt-api: the function reads or writes files on the master."""
     if requester.requesting_user(opts) is not None:
-        raise errors.Denied("it is about files of the master: for those alone who have the master")
+        raise errors.Denied(
+            "this reads or writes files on the master: it is for users of the master only"
+        )
 
 
 @dataclass(frozen=True)

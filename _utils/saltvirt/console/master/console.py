@@ -33,7 +33,7 @@ def run(fleet: Fleet, name: str, force: bool, escape: str) -> dict[str, Any]:
     """
     escape_char = terminal.escape_byte(escape)
     if fleet.opts.get("__cli") != requester.COMMAND_LINE:
-        raise errors.Refused("it is for a terminal: call salt-run on the master")
+        raise errors.Refused("virt.console needs a terminal: run salt-run on the master")
     tty = terminal.from_stdio()
     connection = guest_connection.request_relay(fleet, name, reach.SERIAL, force=force)
     fleet.disconnect()  # it may last for days
@@ -50,10 +50,9 @@ def run(fleet: Fleet, name: str, force: bool, escape: str) -> dict[str, Any]:
 def _greeting(connection: GuestConnection, tty: terminal.Terminal, escape: str) -> str:
     size = tty.size()
     return (
-        f"The serial console of {connection.guest} on {connection.host}. {escape} leaves it (Ctrl "
-        f"and "
-        f"{escape[1:]}). It has no size of its own; in the guest: stty rows {size.lines} cols "
-        f"{size.columns}"
+        f"The serial console of {connection.guest} on {connection.host}. Press {escape} to "
+        f"leave it (Ctrl and {escape[1:]}). It does not know the size of your terminal; in "
+        f"the guest, run: stty rows {size.lines} cols {size.columns}"
     )
 
 
@@ -61,9 +60,9 @@ def _connect(connection: GuestConnection) -> ssl.SSLSocket:
     try:
         line = guest_connection.connect(connection)
     except errors.VirtError as exc:
-        if "somebody else" not in exc.text:
+        if "is in use" not in exc.text:
             raise
-        raise type(exc)(f"{exc.text}; force=True takes it") from exc
+        raise type(exc)(f"{exc.text}; to take it over, use force=True") from exc
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_TIMEOUT_S * 1000)
@@ -83,7 +82,7 @@ def _attach(
     except terminal.SignalReceived as exc:
         return None, f"ended by {exc}"
     except OSError as exc:
-        return None, f"the hypervisor is not reached any more: {exc.strerror or exc}"
+        return None, f"the hypervisor is unreachable: {exc.strerror or exc}"
     return ending, "the terminal has gone" if ending == terminal.TERMINAL_ENDED else None
 
 
@@ -101,7 +100,10 @@ def _explain_end(fleet: Fleet, connection: GuestConnection) -> str:
         if state != "running":
             return f"{has_ended}: the guest is {state}"
         if time.monotonic() > deadline:
-            return f"{has_ended}, and the guest runs: somebody else took it, or it was started anew"
+            return (
+                f"{has_ended}, and the guest runs: another user has taken over the console, or "
+                "the guest was restarted"
+            )
         time.sleep(1)
 
 

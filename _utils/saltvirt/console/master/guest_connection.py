@@ -58,7 +58,7 @@ def request_relay(fleet: Fleet, name: str, kind: str, **options: Any) -> GuestCo
     arguments = {"vm_": name, "kind": kind, "caller": pair.authority, **options}
     response = reach.Reach.from_answer(fleet.call(host, "virt.reach", arguments, long=False), host)
     if response.kind != kind or not 0 < response.port < 65536:
-        raise errors.BadAnswer(f"{host} answers of something else than was asked for")
+        raise errors.BadAnswer(f"{host} returned the answer of another request")
     authority = own_pair.authority(response.authority, f"{host}: authority")
     address = address_of(settings.of_master(fleet.opts), host)
     return GuestConnection(
@@ -82,7 +82,7 @@ def host_of(fleet: Fleet, name: str) -> str:
     off."""
     host, state = find.last_seen(fleet, name) or find.locate(fleet, name)
     if state not in facts.ACTIVE:
-        raise errors.OperationFailed(f"{name} is off: salt-run virt.start {name}")
+        raise errors.OperationFailed(f"{name} is off: run salt-run virt.start {name}")
     return host
 
 
@@ -122,8 +122,9 @@ def connect(connection: GuestConnection) -> ssl.SSLSocket:
 def unreachable(connection: GuestConnection, exc: Exception) -> errors.ConnectionFailed:
     """The error for an unreachable hypervisor."""
     return errors.ConnectionFailed(
-        f"{connection.host} is not reached at {connection.address} port {connection.port}: {exc}; "
-        "virt:reach:addresses says where it is, and its firewall lets this master in"
+        f"cannot connect to {connection.host} at {connection.address} port "
+        f"{connection.port}: {exc}; check virt:reach:addresses and the hypervisor's "
+        "firewall"
     )
 
 
@@ -132,7 +133,8 @@ def refusal(first_line: bytes) -> str | None:
     if first_line == b"ok\n":
         return None
     return (
-        first_line.decode(errors="replace").removeprefix("no ").strip() or "it ended without a word"
+        first_line.decode(errors="replace").removeprefix("no ").strip()
+        or "the connection was closed without a message"
     )
 
 

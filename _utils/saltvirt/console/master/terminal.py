@@ -53,7 +53,7 @@ class Terminal:
 def from_stdio() -> Terminal:
     """The terminal of this process. Raises Refused if it has none."""
     if not (os.isatty(0) and os.isatty(1)):
-        raise errors.Refused("it needs a terminal to type at: call it without a pipe")
+        raise errors.Refused("this command needs a terminal: run it without a pipe")
     return Terminal(0, 1)
 
 
@@ -120,7 +120,7 @@ def _show(descriptor: int, data: bytes, timeout_s: float) -> None:
     """Write to the terminal. Raises OSError, also if the terminal blocks for too long."""
     while data:
         if not select.select([], [descriptor], [], timeout_s)[1]:
-            raise TimeoutError("the terminal takes nothing")
+            raise TimeoutError("the terminal accepts no output")
         data = data[os.write(descriptor, data[:512]) :]
 
 

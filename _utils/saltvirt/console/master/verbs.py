@@ -38,7 +38,7 @@ def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[s
     image = reach.Screenshot.from_answer(
         fleet.call(host, "virt.screen", arguments, long=False), host
     )
-    return result.done(name, f"the screen of {name} on {host}", host=host, png=image.png)
+    return result.done(name, f"the display of {name} on {host}", host=host, png=image.png)
 
 
 def ticket(
@@ -54,7 +54,7 @@ def ticket(
     with tickets.issuing(fleet.opts, user, digest) as connections:
         connections.append(guest_connection.request_relay(fleet, name, kind, **options))
     [connection] = connections
-    comment = f"the {kind} of {name} on {connection.host} can be reached within {tickets.LIFE_S} s"
+    comment = f"connect to the {kind} of {name} on {connection.host} within {tickets.LIFE_S} s"
     return result.done(
         name, comment, host=connection.host, uuid=connection.uuid, kind=kind, type=connection.type,
         seconds=tickets.LIFE_S,
@@ -66,9 +66,9 @@ def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, A
     engines = opts.get("engines") or []
     if not any(ENGINE in engine for engine in engines if isinstance(engine, (str, dict))):
         raise errors.OperationFailed(
-            f"this master's configuration has no engine {ENGINE}: docs/how-to/reach.md"
+            f"this master's configuration has no engine {ENGINE}: see docs/how-to/reach.md"
         )
     with tickets.issuing(opts, user, digest):
         pass
-    comment = f"the cloud can be watched within {tickets.LIFE_S} s"
+    comment = f"watch the cloud within {tickets.LIFE_S} s"
     return result.done("page", comment, seconds=tickets.LIFE_S)

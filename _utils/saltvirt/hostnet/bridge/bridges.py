@@ -147,8 +147,9 @@ def plan(
     if not exists(name):
         raise InvalidInput(f"this host has no interface {name}")
     raise Unsupported(
-        f"{name} is configured neither by netplan, NetworkManager, systemd-networkd, wicked, "
-        f"network-scripts nor ifupdown: make {bridge} over it by hand, then apply this again"
+        f"{name} is not configured by netplan, NetworkManager, systemd-networkd, wicked, "
+        f"network-scripts or ifupdown: create {bridge} on top of it yourself, then apply "
+        "this again"
     )
 
 
@@ -223,11 +224,14 @@ def _make(
         reason = (is_up() and connectivity.missing()) or "be brought up"
         restored = _put_back(bridge, "restore")
         raise OperationFailed(
-            f"over {bridge} the host could not {reason} within {timeout_s:g} s, so "
-            f"{setup['interface'] or 'all'} {restored or 'was put back as it was'}"
+            f"with {bridge}, the host could not {reason} within {timeout_s:g} s, so "
+            f"{setup['interface'] or 'all'} {restored or 'was restored'}"
         )
     _disarm()
-    return f"{bridge} over {port or 'nothing'}; what was there is in {SAVED_FOLDER / bridge}"
+    return (
+        f"{bridge} on {port or 'nothing'}; the previous configuration is saved in "
+        f"{SAVED_FOLDER / bridge}"
+    )
 
 
 def moves_address(setup: BridgeSetup) -> bool:
@@ -281,8 +285,8 @@ def _put_back(bridge: str, script: str) -> str | None:
         _disarm()
         return None
     return (
-        f"is still being put back after {RESTORE_S} s: look at `systemctl status {UNIT}.service`; "
-        f"{SAVED_FOLDER / bridge / script} does it by hand"
+        f"has not been restored after {RESTORE_S} s: check `systemctl status "
+        f"{UNIT}.service`; to restore it yourself, run {SAVED_FOLDER / bridge / script}"
     )
 
 
@@ -300,13 +304,13 @@ def remove_bridge(bridge: str, probe: Probe | None = None, timeout_s: float = 60
 def _remove(bridge: str, probe: Probe | None, timeout_s: float) -> str:
     record = bridge_record(bridge)
     if record is None:
-        raise OperationFailed(f"{bridge} was not made here, and is left as it is")
+        raise OperationFailed(f"{bridge} was not created by Salt Virt, and is left unchanged")
     _refuse_armed()
     path = _changed(record)
     if path:
         raise OperationFailed(
-            f"{path} was changed since {bridge} was made: remove it by hand; what was "
-            f"there before is in {SAVED_FOLDER / bridge}"
+            f"{path} has changed since {bridge} was created: remove the bridge yourself; "
+            f"the previous configuration is in {SAVED_FOLDER / bridge}"
         )
     other_ports = set(_ports(record)) - {record["port"]}
     if other_ports:
@@ -321,12 +325,12 @@ def _remove(bridge: str, probe: Probe | None, timeout_s: float) -> str:
         reason = (not exists(bridge) and connectivity.missing()) or "be brought up"
         restored = _put_back(bridge, "again")
         raise OperationFailed(
-            f"without {bridge} the host could not {reason} within {timeout_s:g} s, "
-            f"so {bridge} {restored or 'was put back'}"
+            f"without {bridge}, the host could not {reason} within {timeout_s:g} s, so "
+            f"{bridge} {restored or 'was restored'}"
         )
     _disarm()
     shutil.rmtree(SAVED_FOLDER / bridge, ignore_errors=True)
-    return f"{record['interface'] or 'All'} is as it was before {bridge}"
+    return f"{record['interface'] or 'All'} is configured as before {bridge}"
 
 
 def _refuse_vlans(interface: str | None) -> None:
@@ -341,14 +345,14 @@ def _refuse_vlans(interface: str | None) -> None:
     ]
     if over_it:
         raise OperationFailed(
-            f"{', '.join(over_it)} is over a VLAN of {interface}: remove it first, and create "
-            "it again afterwards"
+            f"{', '.join(over_it)} is on a VLAN of {interface}: remove it first, and "
+            "create it again afterwards"
         )
 
 
 def _tag(vlan: Any) -> int:
     if not re.fullmatch(r"[0-9]{1,4}", str(vlan)) or not 1 <= int(vlan) <= 4094:
-        raise InvalidInput(f"{vlan!r} is no VLAN: one of 1 to 4094 is")
+        raise InvalidInput(f"invalid VLAN {vlan!r}: must be 1 to 4094")
     return int(vlan)
 
 
@@ -357,12 +361,12 @@ def _seconds(timeout_s: Any) -> float:
         seconds = float(timeout_s)
         if math.isfinite(seconds) and seconds > 0 and not isinstance(timeout_s, bool):
             return seconds
-    raise InvalidInput(f"timeout_s: {timeout_s!r} is no number of seconds above 0")
+    raise InvalidInput(f"timeout_s: {timeout_s!r} is not a positive number of seconds")
 
 
 def _named(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(f"{name!r} cannot be the name of an interface")
+        raise InvalidInput(f"{name!r} is not a valid name of an interface")
     return name
 
 
@@ -375,8 +379,8 @@ def _main_interface() -> str:
     names = {line.split()[1] for line in lines}
     if len(names) != 1:
         raise InvalidInput(
-            f"say which interface: {', '.join(sorted(names)) or 'none'} have addresses "
-            "(libvirt:network:interface)"
+            "set libvirt:network:interface: these interfaces have addresses: "
+            f"{', '.join(sorted(names)) or 'none'}"
         )
     return names.pop()
 
@@ -456,19 +460,18 @@ def _refuse_existing(bridge: object) -> None:
     name = _named(bridge)
     _refuse_armed()
     if exists(name):
-        raise AlreadyExists(f"{name} exists already, and is left as it is")
+        raise AlreadyExists(f"{name} exists already, and is left unchanged")
     record = bridge_record(name)
     if record:  # the files of now are ours: they are not what was there before
         raise OperationFailed(
-            f"{name} was made here over {record['interface'] or 'nothing'}, is still configured, "
-            f"and "
-            f"is not there now: bring it up, or remove it with virt.bridge_remove {name}"
+            f"{name} was created on {record['interface'] or 'nothing'} and is configured, "
+            f"but is not up: bring it up, or remove it with virt.bridge_remove {name}"
         )
 
 
 _UNDER_WAY = (
-    f"the network of this host is being changed, or put back by {UNIT}.timer: apply this again in "
-    "two minutes"
+    f"a change of this host's network is in progress, or {UNIT}.timer is rolling it back: "
+    "apply this again in two minutes"
 )
 
 
@@ -519,7 +522,7 @@ def _arm(bridge: str, script: str, timeout_s: float) -> None:
     except (OperationFailed, OSError) as exc:
         _disarm()
         reason = exc.text if isinstance(exc, OperationFailed) else str(exc)
-        raise OperationFailed(f"no way back could be armed: {reason}") from exc
+        raise OperationFailed(f"the rollback could not be prepared: {reason}") from exc
     os.sync()  # also for a host that loses its power meanwhile
 
 

@@ -143,8 +143,8 @@ def _refuse_routes(interface: str, host: BridgeHost) -> None:
     path = f"/{WICKED.folder}/routes"
     if re.search(rf"(?m)^[^#]*\s{re.escape(interface)}(?:\s|$)", host.read(path)):
         raise Unsupported(
-            f"{path} has routes through {interface}: move them to ifroute-{interface}, then apply "
-            "this again"
+            f"{path} has routes through {interface}: move them to ifroute-{interface}, "
+            "then apply this again"
         )
 
 

@@ -36,7 +36,7 @@ def find(bridge: str, interface: str, host: BridgeHost) -> BridgePlan | None:
     """The BridgePlan if a stanza configures the interface."""
     paths = _stanzas(interface, host)
     if len(paths) > 1:
-        raise _by_hand(f"{' and '.join(paths)} both have a stanza of {interface}")
+        raise _by_hand(f"{' and '.join(paths)} both have a stanza for {interface}")
     if paths:
         _refuse_stanza(bridge, host)
     return plan(bridge, interface, paths[0], host.read(paths[0])) if paths else None
@@ -53,7 +53,7 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     reads = r"^source(?:-directory)?[ \t]+(?:/etc/network/)?interfaces\.d(?:/\*?)?[ \t]*$"
     if not re.search(reads, host.read(PATTERNS[0]), re.MULTILINE):
         raise Unsupported(
-            f"/{PATTERNS[0]} has no line 'source /etc/network/interfaces.d/*': write it there first"
+            f"/{PATTERNS[0]} lacks the line 'source /etc/network/interfaces.d/*': add it first"
         )
     bridge, port = vlan.bridge, vlan.port
     add = f"ip link add link {vlan.interface} name {port} type vlan id {vlan.number}"
@@ -92,7 +92,7 @@ def _refuse_stanza(bridge: str, host: BridgeHost) -> None:
 
 
 def _by_hand(reason: str) -> Unsupported:
-    return Unsupported(f"{reason}: make the bridge by hand, then apply this again")
+    return Unsupported(f"{reason}: create the bridge yourself, then apply this again")
 
 
 def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
@@ -123,7 +123,7 @@ def plan(bridge: str, interface: str, path: str, text: str) -> BridgePlan:
 def _check(interface: str, path: str, text: str) -> None:
     """Raise Unsupported for what a bridge cannot take over."""
     if re.search(r"[.:]|^vlan|^bond|^br", interface):
-        raise _by_hand(f"{interface} is a VLAN, a bond or a bridge itself")
+        raise _by_hand(f"{interface} is itself a VLAN, a bond or a bridge")
     if re.search(rf"^iface[ \t]+{re.escape(interface)}:", text, re.MULTILINE):
         raise _by_hand(f"{path} has aliases of {interface}, which would stay on the bridge's port")
     families = [family for family, _body in _bodies(interface, text)]
@@ -133,10 +133,12 @@ def _check(interface: str, path: str, text: str) -> None:
     for _family, body in _bodies(interface, text):
         for option, value in _options(body):
             if option not in MOVED:
-                raise _by_hand(f"{path} has {option!r} for {interface}, which is not for a bridge")
+                raise _by_hand(
+                    f"{path} has {option!r} for {interface}, which is not supported for a bridge"
+                )
             names_it = re.search(rf"(?<![\w.-])(?:{re.escape(interface)}|\$IFACE)\b", value)
             if names_it and not _ADDRESSES.match(value):
-                raise _by_hand(f"{path} has '{option} {value}', which is about {interface}")
+                raise _by_hand(f"{path} has '{option} {value}', which refers to {interface}")
 
 
 def _bodies(interface: str, text: str) -> list[tuple[str, str]]:

@@ -75,7 +75,7 @@ def _trees(host: BridgeHost) -> list[ParsedFile]:
         except ValueError as exc:
             raise Unsupported(f"{path} is no YAML: {sanitize.one_line(exc)}") from exc
         if not _is_netplan(tree):
-            raise Unsupported(f"{path} has something else than netplan reads: correct it first")
+            raise Unsupported(f"{path} is not valid netplan configuration: correct it first")
         trees.append((path, tree))
     return trees
 
@@ -111,7 +111,8 @@ def _entry(
                 matches.setdefault(key, []).append((path, tree))
     if len(matches) > 1:
         raise Unsupported(
-            f"netplan's {' and '.join(sorted(matches))} both are {interface}: by hand"
+            f"netplan's {' and '.join(sorted(matches))} both match {interface}: create the "
+            "bridge yourself"
         )
     return next(iter(matches.items()), (None, []))
 

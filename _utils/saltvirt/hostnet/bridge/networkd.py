@@ -96,8 +96,8 @@ def tagged(vlan: BridgeVlan, host: BridgeHost) -> BridgePlan | None:
     only = rf"^(?:Name={re.escape(vlan.interface)}|(?:Permanent)?MACAddress=\S+)\s*$"
     if not re.search(only, host.read(path), re.MULTILINE):
         raise Unsupported(
-            f"{path} is not for {vlan.interface} alone: write Name={vlan.interface} there, or "
-            f"make {vlan.bridge} by hand"
+            f"{path} is not for {vlan.interface} only: add Name={vlan.interface} to it, or "
+            f"create {vlan.bridge} yourself"
         )
     first, reload = f"{FOLDER}0-{vlan.bridge}", ("networkctl", "reload")
     silent = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n\n[Link]\nRequiredForOnline=no\n"

@@ -99,9 +99,8 @@ def plan(bridge: str, interface: str, uuid: str, values: Mapping[str, str], mac:
     if kind != "802-3-ethernet" or "802-1x.eap" in values:
         description = "with a login (802.1X)" if kind == "802-3-ethernet" else f"of type {kind}"
         raise Unsupported(
-            f"{interface} has a profile of NetworkManager {description}: make {bridge} over it by "
-            f"hand, "
-            "then apply this again"
+            f"{interface} has a profile of NetworkManager {description}: create {bridge} "
+            "on top of it yourself, then apply this again"
         )
     port = f"{bridge}-port-{interface}"
     bridge_settings = [word for pair in _ordered(values) if pair[0] in MOVED for word in pair]

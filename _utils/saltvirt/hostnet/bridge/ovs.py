@@ -19,11 +19,11 @@ def plan(bridge: str, interface: str | None, host: BridgeHost) -> BridgePlan:
     reached.
     """
     if not host.run(("ovs-vsctl", "--version")):
-        raise Unsupported("there is no ovs-vsctl: install Open vSwitch first")
+        raise Unsupported("ovs-vsctl is missing: install Open vSwitch first")
     if not host.run(("ovs-vsctl", "--timeout=10", "show")):
-        raise Unsupported("Open vSwitch's database does not answer: start its service first")
+        raise Unsupported("Open vSwitch's database does not respond: start its service first")
     if bridge in host.run(("ovs-vsctl", "--timeout=10", "list-br")).split():
-        raise Unsupported(f"Open vSwitch has {bridge} already, but no such interface is there")
+        raise Unsupported(f"Open vSwitch has a bridge {bridge}, but the host has no such interface")
     apply: list[tuple[str, ...]] = [("ovs-vsctl", "--timeout=30", "--may-exist", "add-br", bridge)]
     if interface:
         _refuse_used(bridge, interface, host)
@@ -47,15 +47,17 @@ def _refuse_used(bridge: str, interface: str, host: BridgeHost) -> None:
     moved."""
     output = host.run(("ip", "-j", "addr", "show", interface))
     if not output:
-        raise Unsupported(f"there is no interface {interface}")
+        raise Unsupported(f"the host has no interface {interface}")
     link = json.loads(output)[0]
     addresses = [
         entry["local"] for entry in link.get("addr_info", ()) if entry.get("scope") != "link"
     ]
     if addresses:
         raise Unsupported(
-            f"{interface} has the address {', '.join(addresses)}, which is not moved to a bridge "
-            f"of Open vSwitch: give {bridge} an interface without one"
+            f"{interface} has the address {', '.join(addresses)}, which cannot be moved to "
+            f"an Open vSwitch bridge: use an interface without an address for {bridge}"
         )
     if link.get("master"):
-        raise Unsupported(f"{interface} is in {link['master']}, and can be in one bridge only")
+        raise Unsupported(
+            f"{interface} is a port of {link['master']}, and can be a port of one bridge only"
+        )

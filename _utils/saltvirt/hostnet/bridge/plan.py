@@ -43,9 +43,8 @@ def already_configured(bridge: str, location: str) -> Unsupported:
     """The error for a bridge that is configured but does not exist: its configuration would be
     changed, or deleted with that of Salt Virt."""
     return Unsupported(
-        f"{location} configures {bridge} already, though it is not there: bring it up, or remove "
-        f"it "
-        "from there, then apply this again"
+        f"{location} already configures {bridge}, but the bridge is not up: bring it up, "
+        "or remove its configuration, then apply this again"
     )
 
 

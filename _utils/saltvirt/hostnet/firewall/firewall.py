@@ -88,7 +88,7 @@ def kind(requested: object = None) -> str:
     for name, firewall in KINDS.items():
         if firewall.runs(program.run):
             return name
-    raise InvalidInput("no firewall is here: install nftables, iptables, ufw or firewalld")
+    raise InvalidInput("this host has no firewall: install nftables, iptables, ufw or firewalld")
 
 
 def differs(name: str, firewall_rules: Rules) -> bool:
@@ -110,7 +110,7 @@ def apply(name: str, firewall_rules: Rules) -> None:
     _install_unit(name, firewall_rules)
     listing = KINDS[name].listing(program.run)
     if not listing:
-        raise OperationFailed(f"{name} has none of the rules that it was given")
+        raise OperationFailed(f"{name} has not applied the rules")
     _write_state({**state, "listing": listing})
 
 
@@ -175,7 +175,7 @@ def _addresses(host: str, role: str, key: str) -> Collection[str]:
     except (OSError, UnicodeError) as exc:  # the latter: it can be no name
         reason = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
-            f"the {role} {host} has no address here ({reason}): it must be in DNS or /etc/hosts, "
-            f"or set libvirt:firewall:{key} to addresses"
+            f"the {role} {host} cannot be resolved on this host ({reason}): add it to DNS "
+            f"or /etc/hosts, or set libvirt:firewall:{key} to addresses"
         ) from exc
     return {address(str(item[4][0]).partition("%")[0]) for item in results}

@@ -60,7 +60,7 @@ def ports(text: object) -> Pair:
     match = _PORTS.fullmatch(str(text))
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 0 < first <= last < 65536:
-        raise InvalidInput(f"{text!r} is no port and no range of ports such as 49152-49215")
+        raise InvalidInput(f"{text!r} is not a port or a range of ports such as 49152-49215")
     return first, last
 
 
@@ -69,7 +69,7 @@ def address(text: object) -> str:
     try:
         network = ipaddress.ip_network(str(text), strict=False)
     except ValueError as exc:
-        raise InvalidInput(f"{text!r} is no address and no network") from exc
+        raise InvalidInput(f"{text!r} is not an address or a network") from exc
     is_single = network.prefixlen == network.max_prefixlen
     return str(network.network_address if is_single else network)
 

@@ -38,7 +38,7 @@ class OnDemandReader(Generic[_T]):
         try:
             return future.result(timeout=self.timeout_s)
         except NotInTime:
-            raise errors.ConnectionFailed(f"no answer within {self.timeout_s:g} s") from None
+            raise errors.ConnectionFailed(f"no response within {self.timeout_s:g} s") from None
 
     def _start(self) -> Future[_T]:
         future: Future[_T] = Future()

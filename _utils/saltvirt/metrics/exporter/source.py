@@ -27,19 +27,19 @@ def families(
     """labels: of the exporter's own metrics. now: returns what is read for each request. readers:
     of periodic values, by name."""
     began_s = time.monotonic()
-    yield single_gauge("exporter", "1; the version of Salt Virt that exports.",
+    yield single_gauge("exporter", "1; with the version of the exporting Salt Virt.",
               {**labels, "version": saltvirt.__version__}, 1)  # fmt: skip
     yield from now()
     results = {part: reader.last for part, reader in readers.items()}
-    yield gauge("look_up", "1 when that part could be read the last time.",
+    yield gauge("look_up", "1 if this part could be read the last time.",
                 [Sample({**labels, "part": part}, int(when_s is not None))
                  for part, (_, when_s) in results.items()])  # fmt: skip
-    yield gauge("look_timestamp_seconds", "When that part was read.",
+    yield gauge("look_timestamp_seconds", "Time when this part was read.",
                 [Sample({**labels, "part": part}, when_s)
                  for part, (_, when_s) in results.items() if when_s is not None])  # fmt: skip
     for part_families, _ in results.values():
         yield from part_families or []
-    yield single_gauge("export_seconds", "How long it took to read and write all this.", labels,
+    yield single_gauge("export_seconds", "Time spent to read and render all metrics.", labels,
               time.monotonic() - began_s)  # fmt: skip
 
 

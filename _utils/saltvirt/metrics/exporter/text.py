@@ -33,7 +33,7 @@ def require_library() -> None:
     """Raise Unsupported with one line if the client library is missing."""
     if IMPORT_ERROR is not None:
         raise errors.Unsupported(
-            f"prometheus_client is missing in {sys.executable}: {IMPORT_ERROR}. Install it there: "
+            f"prometheus_client is missing in {sys.executable}: {IMPORT_ERROR}. Run "
             f"{sys.executable} -m pip install prometheus-client, or apply the formula's "
             "libvirt.metrics state"
         )

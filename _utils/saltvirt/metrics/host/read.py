@@ -70,7 +70,7 @@ def read_guests(access: settings.Connection, host: str) -> list[guests.GuestStat
 def families(all_stats: list[guests.GuestStats] | None, host: str) -> Iterator[Family]:
     """The Families of the guests. all_stats: None if libvirt did not respond."""
     yield single_gauge(
-        "libvirt_up", "1 when libvirt has answered.", {"host": host}, int(all_stats is not None)
+        "libvirt_up", "1 if libvirt has responded.", {"host": host}, int(all_stats is not None)
     )
     yield from guests.families(all_stats or [])
 
@@ -93,14 +93,14 @@ def read_files(get: settings.Get, host: str, certificates: Certificates) -> list
     running = sum(bool(move.at_work) for move in moves)
     return [
         single_gauge("image_cache_images", "Images in the host's cache.", labels, len(images)),
-        single_gauge("image_cache_bytes", "What the images in the host's cache take.", labels,
+        single_gauge("image_cache_bytes", "Size of the images in the host's cache.", labels,
             sum(_allocated_bytes(note.path) for note in images)),
-        gauge("migrations", "Migrations from this host: under way, or broken off.", [
+        gauge("migrations", "Migrations from this host that are running or were interrupted.", [
             Sample({**labels, "state": "running"}, running),
             Sample({**labels, "state": "broken_off"}, len(moves) - running),
         ]),
         gauge("certificate_not_after_timestamp_seconds",
-              "Until when a certificate holds that the host shows to others.",
+              "Expiry of a certificate that the host presents to others.",
               [Sample({**labels, "use": use}, datetime.fromisoformat(certificate.until).timestamp())
                for use, certificate in sorted(certificates().items())]),
     ]  # fmt: skip

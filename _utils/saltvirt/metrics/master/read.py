@@ -53,10 +53,10 @@ def read_hosts(opts: dict[str, Any]) -> list[Family]:
     for host in hosts:
         places.update(guest.name for guest in host.guests if guest.state == "running")
     return [
-        gauge("host_answers", "1 when a hypervisor has answered the master.",
+        gauge("host_answers", "1 if a hypervisor has responded to the master.",
               [Sample({"host": name}, up) for name, up in sorted(answered.items())]),
         gauge("guest_running_hosts",
-              "On how many hosts a guest runs, of those that run on more than one.",
+              "Number of hosts on which a guest runs, for guests that run on more than one.",
               [Sample({"guest": name}, host_count) for name,
               host_count in sorted(places.items()) if host_count > 1]),
         *_shared(hosts, policy.of_master(opts)),
@@ -73,10 +73,10 @@ def _shared(hosts: list[facts.Host], master_policy: policy.PlacementPolicy) -> l
                 locations.setdefault(storage.shared, (host, store))
     stores = [(_storage_labels(name), *location) for name, location in sorted(locations.items())]
     return [
-        gauge("shared_storage_free_bytes", "What is free there at the moment.",
+        gauge("shared_storage_free_bytes", "Free space at the moment.",
               [Sample(labels, host.storage[store].free_bytes) for labels, host, store in stores]),
         gauge("shared_storage_promisable_bytes",
-              "What may still be promised there; below zero when more is.",
+              "Space that can still be promised; negative if overcommitted.",
               [Sample(labels, host.free_store_bytes(master_policy, store)) for labels, host,
               store in stores]),
     ]  # fmt: skip
@@ -90,10 +90,10 @@ def authority_metrics(certs: dict[str, Any]) -> list[Family]:
     """certs: the data of ``virt.certs``."""
     authorities = sorted(certs["certificates"]["CA"].items())
     return [
-        gauge("authority_up", "1 when an authority can sign.",
+        gauge("authority_up", "1 if an authority can sign.",
               [Sample({"authority": name}, int("problem" not in authority)) for name,
               authority in authorities]),
-        gauge("authority_not_after_timestamp_seconds", "Until when its certificate holds.",
+        gauge("authority_not_after_timestamp_seconds", "Expiry of an authority's certificate.",
               [Sample({"authority": name}, until_s) for name, authority in authorities
                for until_s in [_seconds(authority.get("not_after"))] if until_s is not None]),
     ]  # fmt: skip
@@ -105,22 +105,22 @@ def ha_metrics(status: dict[str, Any]) -> list[Family]:
         return []
     engine, hosts, guests = status["engine"], status["hosts"], status["guests"]
     return [
-        single_gauge("ha_armed", "1 when hosts may be fenced and guests started.", {},
+        single_gauge("ha_armed", "1 if hosts may be fenced and guests restarted.", {},
             int(bool(status["armed"]))),
-        single_gauge("ha_engine_up", "1 when this master's engine runs.", {},
+        single_gauge("ha_engine_up", "1 if this master's engine runs.", {},
         int(bool(engine["running"]))),
-        single_gauge("ha_leading", "1 when this master leads.", {}, int(bool(engine["leading"]))),
-        single_gauge("ha_led", "1 when any master leads.", {},
+        single_gauge("ha_leading", "1 if this master leads.", {}, int(bool(engine["leading"]))),
+        single_gauge("ha_led", "1 if any master leads.", {},
             int(bool(engine["leading"] or engine["leader"]))),
-        single_gauge("ha_problems", "What is wrong, as virt.ha_status counts it.", {},
+        single_gauge("ha_problems", "Number of problems that virt.ha_status reports.", {},
             len(status["problems"])),
-        gauge("ha_host_state", "1 for the state that a host is in.",
+        gauge("ha_host_state", "1 for a host's current state.",
               [Sample({"host": name, "state": str(entry["state"])}, 1)
                for name, entry in sorted(hosts.items())]),
-        gauge("ha_host_unplaced_guests", "Guests that would run nowhere if a host died.",
+        gauge("ha_host_unplaced_guests", "Guests that could not be restarted if a host failed.",
               [Sample({"host": name}, len(entry["unplaced"]))
                for name, entry in sorted(hosts.items())]),
-        gauge("ha_guest_state", "1 for the state that a guest is in.",
+        gauge("ha_guest_state", "1 for a guest's current state.",
               [Sample({"guest": name, "state": str(entry["state"])}, 1)
                for name, entry in sorted(guests.items())]),
     ]  # fmt: skip
@@ -148,13 +148,13 @@ def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
                 if when_s <= now_s:
                     last[key] = max(last.get(key, 0), when_s)
     return [
-        gauge("backup_target_answers", "1 when a target has said what it keeps.",
+        gauge("backup_target_answers", "1 if a target has responded.",
               [Sample({"target": name}, up) for name, up in sorted(answered.items())]),
-        gauge("backup_stored_bytes", "What all backups at a target take.",
+        gauge("backup_stored_bytes", "Size of all backups at a target.",
               [Sample({"target": name}, stored[name]) for name in sorted(targets)]),
-        gauge("backup_wrong", "Backups at a target that are not good.",
+        gauge("backup_wrong", "Invalid backups at a target.",
               [Sample({"target": name}, faulty[name]) for name in sorted(targets)]),
-        gauge("backup_last_timestamp_seconds", "When the last good backup of a guest was made.",
+        gauge("backup_last_timestamp_seconds", "Time of a guest's last valid backup.",
               [Sample({"guest": guest, "target": target}, when_s)
                for (guest, target), when_s in sorted(last.items())]),
     ]  # fmt: skip

@@ -42,56 +42,58 @@ class _Metric:
 _GUEST = (
     _Metric("guest_vcpus", GAUGE, "vcpu.current", 1, "vCPUs that are plugged in."),
     _Metric("guest_cpu_seconds", COUNTER, "cpu.time", _NS, (
-        "CPU time, with what QEMU itself takes."
+        "CPU time of the guest, including QEMU's own."
     )),
-    _Metric("guest_memory_bytes", GAUGE, "balloon.current", _KIB, "Memory that it has."),
+    _Metric("guest_memory_bytes", GAUGE, "balloon.current", _KIB, "Current memory of the guest."),
     _Metric("guest_memory_maximum_bytes", GAUGE, "balloon.maximum", _KIB, (
-        "Memory it may be given."
+        "Maximum memory of the guest."
     )),
     _Metric("guest_memory_resident_bytes", GAUGE, "balloon.rss", _KIB,
-        "Memory of the host that its process really holds."),
+        "Memory of the host that the guest's process uses."),
     _Metric("guest_memory_available_bytes", GAUGE, "balloon.available", _KIB,
-        "Memory that its own system sees, by its balloon driver."),
+        "Memory that the guest's system sees, from its balloon driver."),
     _Metric("guest_memory_usable_bytes", GAUGE, "balloon.usable", _KIB,
-        "Memory that its own system could still use without swapping, by its balloon driver."),
+        "Memory that the guest's system can use without swapping, from its balloon driver."),
     _Metric("guest_swap_in_bytes", COUNTER, "balloon.swap_in", _KIB,
-        "What its own system has read back from swap."),
+        "Bytes that the guest's system has read from swap."),
     _Metric("guest_swap_out_bytes", COUNTER, "balloon.swap_out", _KIB,
-        "What its own system has written to swap."),
+        "Bytes that the guest's system has written to swap."),
 )  # fmt: skip
 _VCPU = (
     _Metric("guest_vcpu_seconds", COUNTER, "time", _NS, "Time that a vCPU has run."),
     _Metric("guest_vcpu_steal_seconds", COUNTER, "delay", _NS,
-        "Time that a vCPU could have run, and waited for a CPU of the host."),
+        "Time that a vCPU was ready to run but waited for a CPU of the host."),
     _Metric("guest_vcpu_wait_seconds", COUNTER, "wait", _NS,
         "Time that a vCPU has waited for input and output of the host."),
 )  # fmt: skip
 _DISK = (
     _Metric("guest_disk_reads", COUNTER, "rd.reqs", 1, "Reads of a disk."),
-    _Metric("guest_disk_read_bytes", COUNTER, "rd.bytes", 1, "What was read from a disk."),
-    _Metric("guest_disk_read_seconds", COUNTER, "rd.times", _NS, "Time that reads have taken."),
+    _Metric("guest_disk_read_bytes", COUNTER, "rd.bytes", 1, "Bytes read from a disk."),
+    _Metric("guest_disk_read_seconds", COUNTER, "rd.times", _NS, "Time spent on reads."),
     _Metric("guest_disk_writes", COUNTER, "wr.reqs", 1, "Writes to a disk."),
-    _Metric("guest_disk_written_bytes", COUNTER, "wr.bytes", 1, "What was written to a disk."),
-    _Metric("guest_disk_write_seconds", COUNTER, "wr.times", _NS, "Time that writes have taken."),
+    _Metric("guest_disk_written_bytes", COUNTER, "wr.bytes", 1, "Bytes written to a disk."),
+    _Metric("guest_disk_write_seconds", COUNTER, "wr.times", _NS, "Time spent on writes."),
     _Metric("guest_disk_flushes", COUNTER, "fl.reqs", 1, "Flushes of a disk."),
-    _Metric("guest_disk_flush_seconds", COUNTER, "fl.times", _NS, "Time that flushes have taken."),
-    _Metric("guest_disk_capacity_bytes", GAUGE, "capacity", 1, "How large its system sees a disk."),
+    _Metric("guest_disk_flush_seconds", COUNTER, "fl.times", _NS, "Time spent on flushes."),
+    _Metric("guest_disk_capacity_bytes", GAUGE, "capacity", 1,
+        "Size of a disk as the guest's system sees it."),
     _Metric("guest_disk_allocation_bytes", GAUGE, "allocation", 1,
-        "How far into its file or device a disk has been written."),
+        "Highest offset in a disk's file or device that has been written."),
     _Metric("guest_disk_physical_bytes", GAUGE, "physical", 1,
-        "How large the file or device of a disk is."),
+        "Size of a disk's file or device."),
 )  # fmt: skip
 _NIC = (
-    _Metric("guest_network_received_bytes", COUNTER, "rx.bytes", 1, "What a NIC has received."),
+    _Metric("guest_network_received_bytes", COUNTER, "rx.bytes", 1, "Bytes received by a NIC."),
     _Metric("guest_network_received_packets", COUNTER, "rx.pkts", 1, "Packets received."),
     _Metric("guest_network_receive_errors", COUNTER, "rx.errs", 1, "Packets received with errors."),
     _Metric("guest_network_receive_drops", COUNTER, "rx.drop", 1, (
-        "Packets dropped on their way in."
+        "Received packets that were dropped."
     )),
-    _Metric("guest_network_sent_bytes", COUNTER, "tx.bytes", 1, "What a NIC has sent."),
+    _Metric("guest_network_sent_bytes", COUNTER, "tx.bytes", 1, "Bytes sent by a NIC."),
     _Metric("guest_network_sent_packets", COUNTER, "tx.pkts", 1, "Packets sent."),
     _Metric("guest_network_send_errors", COUNTER, "tx.errs", 1, "Packets sent with errors."),
-    _Metric("guest_network_send_drops", COUNTER, "tx.drop", 1, "Packets dropped on their way out."),
+    _Metric("guest_network_send_drops", COUNTER, "tx.drop", 1,
+        "Packets to send that were dropped."),
 )  # fmt: skip
 # more devices than a guest ever has; libvirt's answer is not trusted beyond that
 _MAX_PARTS = 4096
@@ -106,19 +108,19 @@ _Parts = Callable[[dict[str, Any]], Iterator[_Part]]
 def families(guests: Sequence[GuestStats]) -> Iterator[Family]:
     """The Families of all guests; each is computed when it is requested."""
     yield Family(
-        "guest_state", GAUGE, "1 for the state that the guest is in.",
+        "guest_state", GAUGE, "1 for the guest's current state.",
         (Sample({**guest.labels, "state": guest.state}, 1) for guest in guests),
     )  # fmt: skip
     yield Family(
         "guest_pending_changes", GAUGE,
-        "Changes of its definition that it gets only at its next start.",
+        "Changes of the guest's definition that take effect at its next start.",
         (Sample(guest.labels, guest.pending) for guest in guests if guest.pending is not None),
     )  # fmt: skip
     for metric in _GUEST:
         yield _family(metric, _guest_samples(metric, guests))
     yield Family(
         "guest_memory_used_bytes", GAUGE,
-        "Memory that its own system has in use, by its balloon driver.", _memory_used(guests),
+        "Memory that the guest's system uses, from its balloon driver.", _memory_used(guests),
     )  # fmt: skip
     for metrics, parts in ((_VCPU, _vcpus), (_DISK, _disks), (_NIC, _nics)):
         # once for all metrics: the writer caches labels by identity

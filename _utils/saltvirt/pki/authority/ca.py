@@ -88,7 +88,7 @@ def _make(store: CertificateStore, policy: CertificatePolicy, name: str) -> None
     if not key_path.exists() and not cert_path.exists():
         prepare(store, policy, name)
         promote(store, name)
-        log.info("made the certificate authority %s", cert_path)
+        log.info("created the certificate authority %s", cert_path)
     elif not cert_path.exists() and _is_prepared(store, name, key_path):
         promote(store, name)
 
@@ -133,7 +133,7 @@ def read(store: CertificateStore, name: str, generation: str = "") -> Authority:
         if not path.exists():
             raise PkiError(f"{path} is missing: {_ADVICE}")
         if files.private(path):
-            log.warning("%s was readable by others; it is 0600 now", path)
+            log.warning("%s was readable by others; its mode is 0600 now", path)
     try:
         key = certs.load_key(files.read(key_path))
     except PkiError as exc:
@@ -147,9 +147,9 @@ def read(store: CertificateStore, name: str, generation: str = "") -> Authority:
 
 
 _ADVICE = (
-    "restore it from a backup; if it is lost, move cakey.pem and cacert.pem (both, or both "
-    "qemu- ones) out of the folder: a new CA is made, and virt.keys must then be applied to "
-    "every hypervisor"
+    "restore it from a backup; if it is lost, move cakey.pem and cacert.pem (both, or "
+    "both qemu- ones) out of the folder: a new CA is created, and virt.keys must then be "
+    "applied to every hypervisor"
 )
 
 
@@ -160,7 +160,7 @@ def _check_pair(cert: x509.Certificate, key: PrivateKey, key_path: Path, cert_pa
             "certificate of the CA that signs first, its chain after it"
         )
     if not certs.is_ca(cert):
-        raise PkiError(f"the first certificate of {cert_path} is not one of a CA")
+        raise PkiError(f"the first certificate of {cert_path} is not a CA certificate")
 
 
 def _also_trusted(store: CertificateStore, name: str) -> tuple[x509.Certificate, ...]:
@@ -196,11 +196,11 @@ def check_time(cert: x509.Certificate, store: CertificateStore) -> None:
     start, end = certs.not_before(cert), certs.not_after(cert)
     if now < start:
         raise PkiError(
-            f"the CA is valid from {start:%Y-%m-%d} and this master's clock says "
+            f"the CA is valid from {start:%Y-%m-%d}, but this master's clock says "
             f"{now:%Y-%m-%d}: set the clock"
         )
     if now >= end:
         raise PkiError(
-            f"the CA expired on {end:%Y-%m-%d} (this master's clock says {now:%Y-%m-%d}): if "
-            "the clock is right, run salt-run virt.rotate_ca"
+            f"the CA expired on {end:%Y-%m-%d} (this master's clock says {now:%Y-%m-%d}): "
+            "if the clock is correct, run salt-run virt.rotate_ca"
         )

@@ -40,8 +40,8 @@ def authorities(store: CertificateStore) -> dict[str, dict[str, Any]]:
             details["days_left"] = (certs.not_after(authority.cert) - store.now()).days
             if certs.not_after(authority.cert) - store.now() < _last_days(authority.cert):
                 details["problem"] = (
-                    f"it ends on {details['not_after'][:10]}, and every certificate with it: "
-                    "salt-run virt.rotate_ca"
+                    f"expires on {details['not_after'][:10]}, with every certificate that "
+                    "it has issued: run salt-run virt.rotate_ca"
                 )
             if authority.also_trusted:
                 details["also_trusted"] = [
@@ -118,8 +118,11 @@ def foreign_names(
             conflicts.update((name, owner) for owner in names.owners(host, name))
     shared = set(names.for_host(host))  # virt:pki:names gives it to both
     return [
-        f"it has, or had, a certificate for {name}, a name of {owner}: salt-run virt.revoke "
-        f"{host} force=True, then salt-run virt.revoke {host} undo=True, and apply virt.keys"
+        (
+            f"the host has, or had, a certificate for {name}, a name of {owner}: run salt-run "
+            f"virt.revoke {host} force=True, then salt-run virt.revoke {host} undo=True, and "
+            "apply virt.keys"
+        )
         for name, owner in sorted(conflicts)
         if name not in shared
     ]
@@ -131,14 +134,16 @@ def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) ->
     for use, details in records_.items():
         present = facts.get("certs", {}).get(use)
         if present is None:
-            differences.append(f"{use}: not on the host: apply virt.keys")
+            differences.append(f"{use}: missing on the host: apply virt.keys")
         elif present["sha256"] != details["sha256"]:
             differences.append(
-                f"{use}: the host has another one ({present['issuer']}): apply virt.keys"
+                f"{use}: the host has a different one ({present['issuer']}): apply virt.keys"
             )
     for use in set(facts.get("certs", {})) - set(records_):
         present = facts["certs"][use]
-        differences.append(f"{use}: not made by this master ({present['issuer']}): apply virt.keys")
+        differences.append(
+            f"{use}: not issued by this master ({present['issuer']}): apply virt.keys"
+        )
     return differences
 
 
@@ -175,9 +180,11 @@ def revoke(
     """
     count = crl.revoke(store, host, is_hypervisor)
     if not count:
-        report(f"{host}: it has no certificates, and gets none")
+        report(f"{host}: has no certificates, and can request none")
         return {}
-    report(f"{host}: {units.pluralize(count, 'certificate')} revoked, and it gets no new ones")
+    report(
+        f"{host}: {units.pluralize(count, 'certificate')} revoked; the host can request no new ones"
+    )
     revoked = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
     answers = update(
         fleet,
@@ -214,18 +221,18 @@ def rotate(
     expired = _expired(store)
     rotation.begin(store, rules)
     if rotation.phase(store) == rotation.TRUST:
-        report("step 1: every host learns to trust the new CA beside the old one")
+        report("step 1: all hosts start to trust the new CA in addition to the old one")
         lacking = {} if expired else _lacking_hosts(fleet, store, hosts, report)
         lacking.update(_unmatched(store, {*hosts, *skip}))
         if lacking:
             return rotation.TRUST, lacking
         rotation.swap(store)
-    report("step 2: every host gets certificates of the new CA")
+    report("step 2: all hosts receive certificates of the new CA")
     lacking = {**_lacking_hosts(fleet, store, hosts, report), **_unmatched(store, {*hosts, *skip})}
     if lacking:
         return rotation.REISSUE, lacking
     rotation.finish(store)
-    report("step 3: every host forgets the old CA")
+    report("step 3: all hosts stop trusting the old CA")
     answers = update(fleet, hosts, report)
     return None, {name: item.error or "" for name, item in answers.items() if not item.ok}
 
@@ -247,7 +254,7 @@ def _expected_hosts(fleet: Fleet, store: CertificateStore, skip: Collection[str]
     hypervisors, revoked = fleet.direct_hosts(), set(crl.record(store)["hosts"])
     unknown = sorted({*skip}.difference(hypervisors, store.hosts()))
     if unknown:
-        raise NotFound(f"skip: no hypervisor of this master is called {', '.join(unknown)}")
+        raise NotFound(f"skip: this master has no hypervisor {', '.join(unknown)}")
     return [host for host in hypervisors if host not in {*skip, *revoked}]
 
 
@@ -274,8 +281,8 @@ def _unmatched(store: CertificateStore, followers: Collection[str]) -> dict[str,
             ]
         if valid:
             unmatched[host] = (
-                f"virt:hosts does not match it: salt-run virt.revoke {host} if it is gone; "
-                f"skip={host} locks it out"
+                f"virt:hosts does not match this host: run salt-run virt.revoke {host} if "
+                f"it is gone; skip={host} locks it out"
             )
     return unmatched
 
@@ -309,11 +316,11 @@ def _missing_reason(
     facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: CertificateStore
 ) -> str | None:
     if not expected["trusted"] <= set(facts["trusted"]):
-        return "it does not trust both CAs"
+        return "does not trust both CAs"
     if rotation.phase(store) == rotation.REISSUE:
         issuers = {details["issuer"] for details in facts["certs"].values()}
         if not issuers <= expected["issuers"]:
-            return "it still has certificates of the old CA"
+            return "still has certificates of the old CA"
     if facts["daemon"] not in ("serves", "does not listen"):
         daemon: str = facts["daemon"]
         return daemon
@@ -331,7 +338,7 @@ def overview(
     (messages), ``revoked``, and ``daemon`` if the host was asked."""
     hypervisors = set(_own_hypervisors(fleet))
     if only and only not in hypervisors and not store.host(only).is_dir():
-        raise NotFound(f"{only} is no hypervisor of this master and never had a certificate")
+        raise NotFound(f"{only} is not a hypervisor of this master and never had a certificate")
     hosts = [only] if only else sorted({*store.hosts(), *hypervisors})
     revoked = set(crl.record(store)["hosts"])
     queried = [host for host in hosts if host in hypervisors and host not in revoked] if ask else []
@@ -341,7 +348,8 @@ def overview(
         summaries[host] = _host_summary(store, rules, host, answers.get(host), revoked, hypervisors)
         if host not in hypervisors and host not in revoked:
             summaries[host]["problems"].append(
-                f"virt:hosts does not match it; if it is gone: salt-run virt.revoke {host}"
+                "virt:hosts does not match this host; if it is gone, run salt-run "
+                f"virt.revoke {host}"
             )
     return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": summaries}
 
@@ -403,7 +411,7 @@ def _host_summary(
     summary["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in stored.items()
                           if "wrong" in a]  # fmt: skip
     summary["problems"] += foreign_names(store, rules, host, hypervisors) if stored else [
-        "it has no certificates: apply virt.keys"
+        "the host has no certificates: apply virt.keys"
     ]  # fmt: skip
     if answer is None:
         return summary

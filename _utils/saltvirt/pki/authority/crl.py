@@ -67,7 +67,9 @@ def revoke(store: CertificateStore, host: str, is_hypervisor: bool = False) -> i
     """
     folder = store.host(host)
     if not folder.is_dir() and not is_hypervisor:
-        raise NotFound(f"{host} was never given a certificate; known: {_host_list(store)}")
+        raise NotFound(
+            f"{host} never had a certificate; hosts with certificates: {_host_list(store)}"
+        )
     files.folder(folder)
     files.folder(folder / _BAN)
     files.sync_folder(folder)
@@ -96,9 +98,9 @@ def _check_may_sign(store: CertificateStore) -> None:
     for name in AUTHORITIES:
         if not may_sign(ca.read(store, name)):
             raise PkiError(
-                f"the {name} CA may not sign lists of revoked certificates (its key usage lacks "
-                "cRLSign). The host gets no new certificates, but its present ones work until "
-                "the CA is another: run salt-run virt.rotate_ca"
+                f"the {name} CA may not sign CRLs (its key usage lacks cRLSign). The host "
+                "can request no new certificates, but its current ones work until the CA "
+                "is replaced: run salt-run virt.rotate_ca"
             )
 
 
@@ -113,7 +115,7 @@ def may_sign(authority: Authority) -> bool:
 
 
 def _host_list(store: CertificateStore) -> str:
-    return ", ".join(store.hosts()) or "no host at all"
+    return ", ".join(store.hosts()) or "none"
 
 
 def readmit(store: CertificateStore, host: str) -> None:

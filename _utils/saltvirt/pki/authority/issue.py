@@ -104,9 +104,9 @@ def _wrong_content(case: Case, use: Use, cert: x509.Certificate) -> str | None:
     if not certs.has_purpose(cert, use.purpose):
         return f"not for a {use.purpose}"
     if set(certs.names(cert)) != set(case.cert_request.names):
-        return "its names differ"
+        return "its names have changed"
     if _subject(case.cert_request, cert) != cert.subject:
-        return "its subject differs"
+        return "its subject has changed"
     return None
 
 
@@ -120,7 +120,7 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
         case.cert_request.max_days
         and certs.lifetime(cert) > (case.cert_request.max_days + 1) * _DAY
     ):
-        return "a shorter lifetime is asked for"
+        return "a shorter lifetime is requested"
     # near the CA's expiry, a new one would not live longer
     best = min(now + case.cert_request.days * _DAY, certs.not_after(case.authority(use).cert))
     if certs.needs_renewal(cert, now) and best - end > certs.lifetime(cert) / 3:
@@ -177,7 +177,7 @@ def pair(case: Case, use: Use) -> tuple[PrivateKey, x509.Certificate, str | None
         if reason is None:
             return key, cert, None
     first = key is None and cert is None
-    reason = reason or ("first certificate" if first else "half of it was missing")
+    reason = reason or ("first certificate" if first else "the key or the certificate was missing")
     refuse_more(case, use)
     _keep_damaged(case, use, key, cert)
     key = certs.new_key(case.policy.key)
@@ -195,7 +195,7 @@ def _keep_damaged(
     for name, good in ((use.key, key), (use.cert, cert)):
         if good is None and (case.folder / name).exists():
             saved_path = case.store.preserve(case.folder / name)
-            log.warning("%s was damaged; it is kept as %s", case.folder / name, saved_path)
+            log.warning("%s was damaged; it is saved as %s", case.folder / name, saved_path)
 
 
 def sign(
@@ -232,11 +232,11 @@ def refuse_more(case: Case, use: Use) -> None:
     if len(times) >= MAX_ISSUED:
         host, free = case.cert_request.host, times[-MAX_ISSUED] + ISSUE_WINDOW
         raise PkiError(
-            f"{host} was given {len(times)} {use.name} certificates within {ISSUE_WINDOW.days} "
-            f"days, and "
-            f"gets none before {free:%Y-%m-%d %H:%M} UTC: end what asks for another one each time "
-            f"(organization, expiration_days, a new key); salt-run virt.revoke {host} force=True, "
-            f"then salt-run virt.revoke {host} undo=True, gives it new ones now"
+            f"{host} has received {len(times)} {use.name} certificates within "
+            f"{ISSUE_WINDOW.days} days, and receives no more before {free:%Y-%m-%d %H:%M} "
+            "UTC: find out what requests different ones each time (organization, "
+            "expiration_days, a new key); to issue new ones now, run salt-run virt.revoke "
+            f"{host} force=True, then salt-run virt.revoke {host} undo=True"
         )
 
 
@@ -299,8 +299,8 @@ def read_csr(pem: str) -> x509.CertificateSigningRequest:
         raise InvalidInput("not a readable certificate signing request") from exc
     if not _may_be_signed(public):
         raise InvalidInput(
-            "the key of a signing request must be RSA of 2048 to 4096 bits, or of the curve "
-            "P-256, P-384 or P-521"
+            "the key of a signing request must be RSA with 2048 to 4096 bits, or use the "
+            "curve P-256, P-384 or P-521"
         )
     if not csr.is_signature_valid:
         raise InvalidInput("the certificate signing request is not signed by its own key")

@@ -74,7 +74,7 @@ def word(name: str, value: object) -> str:
         shown = units.short_repr(text)
         raise InvalidInput(f"virt:pki:{name} is {shown}: use 1 to 64 printable characters")
     if name == "country" and not re.fullmatch("[A-Za-z]{2}", text):
-        raise InvalidInput(f"virt:pki:country is {text!r}: use the two letters of ISO 3166")
+        raise InvalidInput(f"virt:pki:country is {text!r}: use a two-letter code of ISO 3166")
     return text
 
 

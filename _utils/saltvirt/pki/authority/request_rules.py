@@ -76,7 +76,7 @@ def _days(value: Any) -> int | None:
         return None
     # ASCII digits only, and few of them: int() accepts other digits and thousands of them
     if not re.fullmatch("[0-9]{1,5}", str(value)) or not 1 <= int(value) <= 36500:
-        raise InvalidInput("expiration_days must be whole days, 1 to 36500")
+        raise InvalidInput("expiration_days must be a whole number of days from 1 to 36500")
     return int(value)
 
 
@@ -86,7 +86,7 @@ def _seal(value: Any) -> bytes | None:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, TypeError, ValueError) as exc:
-        raise InvalidInput("seal is not base64") from exc
+        raise InvalidInput("seal is not valid base64") from exc
 
 
 def _csr(value: Any) -> dict[str, str]:

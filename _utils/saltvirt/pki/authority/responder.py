@@ -40,7 +40,7 @@ def answer(
     try:
         rules = policy.policy(get)
     except InvalidInput as exc:
-        log.error("no libvirt certificates for anybody: %s", exc)
+        log.error("no libvirt certificates are issued: %s", exc)
         return {}
     if not authorize.allowed(opts, rules, host):
         return {}
@@ -77,8 +77,9 @@ def _respond(
         names = names_of_all(store, rules, hypervisors).for_host(host, grains)
         if not names:
             raise PkiError(
-                f"{host}: no name for a certificate; another hypervisor has this id in other "
-                "capitals, or it is no DNS name or address: give the minion another id"
+                f"{host}: no certificate can be issued for this name; either another "
+                "hypervisor's id differs in case only, or the id is not a DNS name or "
+                "address: change the minion's id"
             )
         cert_request = issue.make_cert_request(
             rules, request, host, names, crl.revoked_serials(store)

@@ -57,7 +57,7 @@ def begin(store: CertificateStore, policy: CertificatePolicy) -> None:
                 for path in filter(Path.exists, (key_path, cert_path)):
                     saved_path = path.with_name(f"{path.name}.{store.now():%Y%m%dT%H%M%S%f}")
                     files.rename(path, saved_path)
-                    log.warning("%s is half a pair: it is kept as %s", path, saved_path)
+                    log.warning("%s is half of a pair: it is saved as %s", path, saved_path)
                 ca.prepare(store, policy, name)
         store.write_record(RECORD, {"phase": TRUST, "began": store.now().isoformat()})
         _lists(store)
@@ -67,7 +67,7 @@ def swap(store: CertificateStore) -> None:
     """Change from ``trust`` to ``reissue``: the new CA signs from now on."""
     with store.exclusive():
         if phase(store) != TRUST:
-            raise PkiError(f"the rotation is in phase {phase(store)}, not in {TRUST}")
+            raise PkiError(f"the rotation is in phase {phase(store)}, not {TRUST}")
         for name in AUTHORITIES:
             for present in ca.paths(store, name):
                 _content(present)
@@ -86,7 +86,7 @@ def resume(store: CertificateStore) -> None:
 def _content(present: Path) -> bytes:
     content = files.read(present)
     if content is None:
-        raise PkiError(f"{present} is missing: put it back, then rotate again")
+        raise PkiError(f"{present} is missing: restore it, then run salt-run virt.rotate_ca again")
     return content
 
 
@@ -109,7 +109,7 @@ def finish(store: CertificateStore) -> None:
     """Remove the old CA and its key."""
     with store.exclusive():
         if phase(store) != REISSUE:
-            raise PkiError(f"the rotation is in phase {phase(store)}, not in {REISSUE}")
+            raise PkiError(f"the rotation is in phase {phase(store)}, not {REISSUE}")
         store.write_record(RECORD, None)
         _forget_old(store)
         _lists(store)

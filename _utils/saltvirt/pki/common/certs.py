@@ -90,7 +90,7 @@ def load_key(pem: bytes | None) -> PrivateKey:
     except (ValueError, TypeError) as exc:
         raise PkiError("not a readable private key") from exc
     if not isinstance(key, PrivateKey):
-        raise PkiError("a key that cannot sign")
+        raise PkiError("the key cannot sign")
     return key
 
 

@@ -61,7 +61,7 @@ def write_all(new_files: Iterable[NewFile]) -> None:
         for new in new_files:
             path = new.path
             if not new.data:
-                raise PkiError(f"refused to write an empty {path}")
+                raise PkiError(f"refusing to write an empty {path}")
             _stage(new, staged)
         for temporary, new in staged:
             path = new.path
@@ -118,7 +118,7 @@ def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> P
             if owner is not None:
                 os.chown(path, *owner)
     except OSError as exc:
-        raise PkiError(f"cannot make the folder {path}: {exc.strerror}") from exc
+        raise PkiError(f"cannot create the folder {path}: {exc.strerror}") from exc
     return path
 
 
@@ -138,7 +138,9 @@ def private(path: str | Path, mode: int = 0o600) -> bool:
     except FileNotFoundError:
         pass
     except OSError as exc:
-        raise PkiError(f"cannot take others' rights from {path}: {exc.strerror}") from exc
+        raise PkiError(
+            f"cannot remove the permissions of others from {path}: {exc.strerror}"
+        ) from exc
     return False
 
 
@@ -169,6 +171,6 @@ def _wait(handle: int, path: str | Path, kind: int, timeout_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() > end:
                 raise PkiError(
-                    f"another process has held {path} for {timeout_s} s: see who with fuser {path}"
+                    f"another process has held {path} for {timeout_s} s: find it with fuser {path}"
                 ) from None
             time.sleep(0.02)

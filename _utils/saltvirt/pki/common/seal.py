@@ -56,8 +56,8 @@ class Receiver:
             return secrets
         except (binascii.Error, ValueError, TypeError, InvalidTag) as exc:
             raise PkiError(
-                "the master's answer was sealed for another request: it comes from a cache; "
-                "do not set pillar_cache on a master that gives certificates"
+                "the master's answer was encrypted for another request: it comes from a "
+                "cache; do not set pillar_cache on a master that issues certificates"
             ) from exc
 
 

@@ -122,5 +122,5 @@ def _serve(
         return
     fault = daemon.serves(host.id, paths.__getitem__)
     if fault is not None:
-        raise PkiError(f"the certificates are in place but not served: {fault}")
-    outcome.changes["tls"] = "verified by a handshake"
+        raise PkiError(f"the certificates are installed but not in use: {fault}")
+    outcome.changes["tls"] = "verified with a TLS handshake"

@@ -38,16 +38,16 @@ def reload() -> str:
     """
     service_uri = running()
     if service_uri is None:
-        return "the daemon is not running; it reads them when it starts"
+        return "the daemon is not running; it loads the certificates when it starts"
     service, uri = service_uri
     code, text = _run("virt-admin", "-c", uri, "server-update-tls", service)
     if code == 0:
-        return f"{service} read them again"
+        return f"{service} has reloaded them"
     if "tls" in text.lower() and ("not enabled" in text or "no tls" in text.lower()):
         return f"{service} does not listen for TLS"
     code, error = _run("systemctl", "restart", f"{service}.service")
     if code:
-        raise PkiError(f"{service} could not be made to read its certificates: {text}; {error}")
+        raise PkiError(f"{service} could not reload its certificates: {text}; {error}")
     return f"{service} was restarted (virt-admin: {text})"
 
 
@@ -93,7 +93,9 @@ def handshake(
             certificate = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
             # libvirt sends one byte when it has accepted the client's certificate
             if tls.recv(1) != b"\x01":
-                raise PkiError(f"the daemon on {address}:{port} refused our client certificate")
+                raise PkiError(
+                    f"the daemon on {address}:{port} refused the host's client certificate"
+                )
             return certificate
     except (OSError, ValueError) as exc:
         raise PkiError(f"TLS with {address}:{port} as {name} failed: {exc}") from exc
@@ -110,5 +112,5 @@ def serves(name: str, path_of: Callable[[str], Path]) -> str | None:
     except PkiError as exc:
         return str(exc)
     if certs.fingerprint(actual) != certs.fingerprint(expected):
-        return f"the daemon still serves certificate {certs.serial(actual)}"
+        return f"the daemon still uses certificate {certs.serial(actual)}"
     return None

@@ -43,7 +43,8 @@ def generate(host: str, purpose: str, days: int = EPHEMERAL_DAYS) -> OwnPair:
     certs.CLIENT. Raises InvalidInput for a name that no certificate can have."""
     if not valid_name(host):
         raise InvalidInput(
-            f"{units.short_repr(host)} is no DNS name or IP address for a certificate"
+            f"{units.short_repr(host)} is not a DNS name or IP address, so no certificate "
+            "can be issued for it"
         )
     now, signing, key = certs.utcnow(), certs.new_key(), certs.new_key()
     name = certs.subject(f"Salt Virt {host}"[:64])
@@ -92,7 +93,7 @@ def take(folder: str, authority_pem: object, sender: str) -> OwnPair:
         pair = _read(claimed_path)
         shutil.rmtree(claimed_path, ignore_errors=True)
     if pair is None:
-        raise InvalidInput(f"{sender} is of no reader that was made here, or was used: begin again")
+        raise InvalidInput(f"{sender} is unknown or was already used: start again")
     return pair
 
 
@@ -132,9 +133,9 @@ def authority(text: object, sender: str) -> str:
             raise PkiError("no text")
         [certificate] = certs.load_certs(text.encode())
         if not certs.is_ca(certificate):
-            raise PkiError("of no authority")
+            raise PkiError("not a CA certificate")
     except (PkiError, ValueError) as exc:
-        raise InvalidInput(f"{sender} is not the certificate of one authority ({exc})") from exc
+        raise InvalidInput(f"{sender} is not a single CA certificate ({exc})") from exc
     return certs.cert_pem(certificate).decode()
 
 

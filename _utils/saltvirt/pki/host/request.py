@@ -58,7 +58,7 @@ def _answer(
         if isinstance(key, str) and key.startswith(_PREFIX)
     }
     if response.get("error"):
-        raise PkiError(f"the master says: {response['error']}")
+        raise PkiError(f"the master refuses: {response['error']}")
     if "cacert.pem" not in response and "pending" not in response:
         raise PkiError(_no_answer_text(pillar))
     if response.get("sealed"):
@@ -99,11 +99,14 @@ def _no_answer_text(pillar: Mapping[Any, Any]) -> str:
     errors = pillar.get("_errors")
     reason = f" It says: {'; '.join(str(error) for error in errors)}." if errors else ""
     return (
-        "the pillar has no libvirt certificates for this minion." + reason + " Check on the "
-        "master that virt:hosts in its configuration matches this minion, that "
-        "salt-run saltutil.sync_all was run there, and its log. Without a master, put "
-        "libvirt.cacert.pem, libvirt.servercert.pem, libvirt.serverkey.pem, "
-        "libvirt.clientcert.pem and libvirt.clientkey.pem into the pillar"
+        "the pillar has no libvirt certificates for this minion."
+        + reason
+        + (
+            " On the master, check that virt:hosts in its configuration matches this minion, "
+            "run salt-run saltutil.sync_all, and check its log. Without a master, put "
+            "libvirt.cacert.pem, libvirt.servercert.pem, libvirt.serverkey.pem, "
+            "libvirt.clientcert.pem and libvirt.clientkey.pem into the pillar"
+        )
     )
 
 

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     models = host.needs.cpu_models if host.needs else None
     if request.cpu_model and models is not None and request.cpu_model not in models:
-        return f"cannot give the CPU model {request.cpu_model}"
+        return f"does not support the CPU model {request.cpu_model}"
     return None

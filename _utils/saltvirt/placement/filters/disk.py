@@ -18,10 +18,13 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     if request.disk_bytes:
         in_folders.add(host.images_store)
     for store in sorted(filter(host.is_silent, in_folders)):
-        return f"{store} does not answer"
+        return f"{store} does not respond"
     shortfalls = account.shortfalls(request, host, policy)
     for store in sorted(in_folders & set(shortfalls)):
         wanted_bytes, free = shortfalls[store]
         location = "" if store == host.images_store else f" on {store}"
-        return f"{human_bytes(wanted_bytes)} of disk wanted{location}, {human_bytes(free)} free"
+        return (
+            f"{human_bytes(wanted_bytes)} of disk space requested{location}, "
+            f"{human_bytes(free)} free"
+        )
     return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     for key, value in sorted(request.labels.items()):
         if key not in host.labels:
-            return f"has no label {key}, {value!r} is wanted"
+            return f"lacks the label {key}={value!r}"
         if host.labels[key] != value:
-            return f"label {key} is {host.labels[key]!r}, not {value!r}"
+            return f"has the label {key}={host.labels[key]!r}, not {value!r}"
     return None

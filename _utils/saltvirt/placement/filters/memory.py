@@ -30,7 +30,7 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
         free = host.free_hugepages_kib(policy, size)
         if kib > free:
             return (
-                f"{kib / 1024:.0f} MiB of huge pages of {size} KiB wanted, "
+                f"{kib / 1024:.0f} MiB of huge pages of {size} KiB requested, "
                 f"{max(0, free / 1024):.0f} of {host.hugepages[size] / 1024:.0f} MiB free"
             )
     return None
@@ -39,5 +39,5 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
 def _describe(guest_mib: float, overhead_mib: float) -> str:
     """The requested memory in MiB: of the guest, and the overhead."""
     if guest_mib and overhead_mib >= 1:
-        return f"{guest_mib:.0f} MiB of memory wanted and {overhead_mib:.0f} for QEMU"
-    return f"{guest_mib + overhead_mib:.0f} MiB of memory wanted"
+        return f"{guest_mib:.0f} MiB of memory requested and {overhead_mib:.0f} for QEMU"
+    return f"{guest_mib + overhead_mib:.0f} MiB of memory requested"

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     if request.only and host.name != request.only:
-        return f"the guest is wanted on {request.only}"
+        return f"the guest is requested on {request.only}"
     return None

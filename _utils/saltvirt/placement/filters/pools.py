@@ -21,8 +21,8 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
     shortfalls = account.shortfalls(request, host, policy)
     for name in sorted(pool_names):
         if host.is_silent(host.pool_store(name)):
-            return f"pool {name} is on {host.pool_store(name)}, which does not answer"
+            return f"pool {name} is on {host.pool_store(name)}, which does not respond"
         if host.pool_store(name) in shortfalls:
             size, free = shortfalls[host.pool_store(name)]
-            return f"{human_bytes(size)} wanted of pool {name}, {human_bytes(free)} free"
+            return f"{human_bytes(size)} requested of pool {name}, {human_bytes(free)} free"
     return None

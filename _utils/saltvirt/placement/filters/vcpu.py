@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> str | None:
     if request.vcpus > host.cpus:
         host_cpus = units.pluralize(host.cpus, "CPU")
-        return f"{units.pluralize(request.vcpus, 'vCPU')} wanted, the host has {host_cpus}"
+        return f"{units.pluralize(request.vcpus, 'vCPU')} requested, the host has {host_cpus}"
     wanted_vcpus, _, _ = account.demand(request, host, policy)
     free = host.free_vcpus(policy)
     if wanted_vcpus > free:
         return (
-            f"{units.pluralize(wanted_vcpus, 'vCPU')} wanted, "
-            f"{max(0, free):.0f} of {host.capacity_vcpus(policy):.0f} free"
+            f"{units.pluralize(wanted_vcpus, 'vCPU')} requested, {max(0, free):.0f} of "
+            f"{host.capacity_vcpus(policy):.0f} free"
         )
     return None

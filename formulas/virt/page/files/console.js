@@ -99,7 +99,7 @@ export function console_view(guest, kind, force = false) {
     inner = null;
     said.textContent = `${why}.`;
     said.classList.add("bad");
-    const others = kind === "serial" && why.includes("somebody else has");
+    const others = kind === "serial" && why.includes(" is in use");
     fill(extra, button("Again", () => { shut(); console_view(guest, kind); }, "primary"),
       others ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
     if (is_open) leave.focus();
