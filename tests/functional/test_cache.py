@@ -299,7 +299,7 @@ def test_of_one_image_only_that_one_goes(host):
     assert host.prune(7, grace_s=0) == {"removed": ["7"], "kept": {}}
     assert (os.path.exists(part), host.there()) == (True, True)
     for name in ("8", ""):
-        with pytest.raises(errors.NotFound, match="there is no image"):
+        with pytest.raises(errors.NotFound, match="does not exist in"):
             host.prune(name)
 
 
@@ -309,7 +309,7 @@ def test_an_image_that_was_just_given_to_somebody_stays(host, monkeypatch, age_s
     clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S + age_s)
     monkeypatch.setattr(image_users, "time", clock)
     done = host.prune()
-    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used within the last minutes"})
+    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used a few minutes ago"})
     assert host.there() is (age_s < 0)
 
 
@@ -322,19 +322,19 @@ def test_at_the_end_of_its_time_it_goes(host, monkeypatch):
 
 def test_an_image_that_a_guest_needs_stays(host):
     guest(host, host.path("debian-0.raw"))
-    assert host.prune() == {"removed": [], "kept": {"debian-0.raw": "needed by web1"}}
-    with pytest.raises(errors.Refused, match=r"image debian-0.raw stays: needed by web1"):
+    assert host.prune() == {"removed": [], "kept": {"debian-0.raw": "used by web1"}}
+    with pytest.raises(errors.Refused, match=r"image debian-0.raw is kept: used by web1"):
         host.prune("debian-0.raw")
     assert host.there()
 
 
 def test_an_image_that_others_may_have_or_of_which_it_is_not_known_stays(host, monkeypatch):
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /srv")
-    kept = {"debian-0.raw": "other hosts may need it, too: nfs at /srv"}
+    kept = {"debian-0.raw": "other hosts may use it: nfs at /srv"}
     assert host.prune()["kept"] == kept
     create(host.path("..", "above.qcow2"), "/nonexistent/base", "qcow2")
     guest(host, os.path.abspath(host.path("..", "above.qcow2")), "qcow2")
-    assert "cannot be proven that nobody uses it" in host.prune()["kept"]["debian-0.raw"]
+    assert "cannot be proven to be unused" in host.prune()["kept"]["debian-0.raw"]
     assert host.there()
 
 
@@ -346,6 +346,6 @@ def test_who_begins_to_use_an_image_meanwhile_keeps_it(host, monkeypatch, who):
         return "it is open" if who == "a QEMU" else None
 
     monkeypatch.setattr(image_users.usage, "open_reason", late)
-    why = "needed by web1" if who == "a guest" else "it is open"
+    why = "used by web1" if who == "a guest" else "it is open"
     assert host.prune()["kept"] == {"debian-0.raw": why}
     assert host.there()

@@ -224,7 +224,7 @@ def test_what_could_not_be_noted_is_said_with_what_is_kept(place, gone, monkeypa
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
     monkeypatch.setattr(target_leftovers, "record_local", full)
     _, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
-    assert "were not asked: " in kept[str(place.base)]
+    assert "were not asked; " in kept[str(place.base)]
     assert kept[str(place.base)].endswith(
         "it could not be noted: [Errno 28] No space left on device"
     )

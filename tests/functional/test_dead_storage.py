@@ -38,7 +38,7 @@ from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 @pytest.fixture
 def dead(tmp_path, monkeypatch):
-    """The path of a folder whose file system does not answer."""
+    """The path of a folder whose file system does not respond."""
     monkeypatch.setattr(bounded_io, "ANSWER_TIMEOUT_S", 1)
     monkeypatch.setattr(bounded_io, "LIST_TIMEOUT_S", 1)
     monkeypatch.setattr(bounded_io, "_table", [])
@@ -59,7 +59,7 @@ def clock():
 def test_each_question_has_an_end(dead, ask, monkeypatch):
     with (
         bounded_io.record_timeouts() as silent,
-        pytest.raises(bounded_io.StorageTimeout, match=f"{dead} does not answer"),
+        pytest.raises(bounded_io.StorageTimeout, match=f"{dead} does not respond"),
     ):
         getattr(bounded_io, ask)(f"{dead}/x")
     assert silent == {dead}
@@ -126,7 +126,7 @@ def test_one_below_another_is_asked_for_itself(asked, monkeypatch):
     monkeypatch.setattr(mounts, "read", lambda: [*real(), row])
     assert bounded_io.real(f"{below}/x/../x") == f"{below}/x"
     monkeypatch.setattr(bounded_io, "_silent", {str(below): math.inf})
-    with pytest.raises(bounded_io.StorageTimeout, match=f"{below} does not answer"):
+    with pytest.raises(bounded_io.StorageTimeout, match=f"{below} does not respond"):
         bounded_io.stat(f"{below}/x")
     assert bounded_io.names(str(asked)) == ["in"]
 
@@ -137,7 +137,7 @@ def test_who_ends_without_an_answer_is_silent_and_the_next_is_asked(asked, monke
     bounded_io._abandon_worker()
     with monkeypatch.context() as patch:
         patch.setattr(bounded_io.file_probe, "__file__", str(mute))
-        with pytest.raises(bounded_io.StorageTimeout, match=f"{asked} does not answer"):
+        with pytest.raises(bounded_io.StorageTimeout, match=f"{asked} does not respond"):
             bounded_io.stat(str(asked))
     monkeypatch.setattr(bounded_io, "_silent", {})
     assert bounded_io.stat(str(asked)).st_ino == os.stat(asked).st_ino
@@ -244,14 +244,14 @@ def test_a_disk_of_our_own_that_is_gone_holds_nobody_up(disk_dies, place):  # no
     place.guest(disk(f"{disk_dies.folder}/in/web2.qcow2", "raw"))
     dom = place.guest(disk(path, "raw"), name="web2")
     disk_dies.dies()
-    for ask in ("stat", "lexists", "locked", "files", "names", "opened"):
-        with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.folder} does not answer"):
+    for ask in ("stat", "lexists", "locked", "files", "names", "open_read"):
+        with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.folder} does not respond"):
             getattr(bounded_io, ask)(path)
-    with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.device} does not answer"):
+    with pytest.raises(bounded_io.StorageTimeout, match=f"{disk_dies.device} does not respond"):
         bounded_io.head(disk_dies.device, 1 << 17)
     found = purge.plan(place.conn, dom)
-    assert (found.delete, found.keep) == ([], {path: f"{disk_dies.folder} does not answer"})
-    assert f"what is on {disk_dies.folder} is not known: it does not answer" in place.why()
+    assert (found.delete, found.keep) == ([], {path: f"{disk_dies.folder} does not respond"})
+    assert f"files on {disk_dies.folder}: it does not respond" in place.why()
     assert read(place.conn, disk_dies.folder)["silent"] == [disk_dies.folder]
 
 
@@ -260,7 +260,7 @@ def test_a_device_that_is_gone_is_a_doubt(disk_dies, place):  # noqa: F811
     assert place.why() is None
     disk_dies.dies()
     place.guest(disk(disk_dies.device, "qcow2").replace("file", "block").replace("block=", "dev="))
-    assert f"what is on {disk_dies.device} is not known" in place.why()
+    assert f"files on {disk_dies.device}: it does not respond" in place.why()
 
 
 def test_what_is_in_memory_or_on_the_systems_own_disk_is_asked_by_us(monkeypatch):
@@ -331,50 +331,50 @@ def test_a_disk_there_stays_and_is_named(dead, place):  # noqa: F811
     dom = place.guest(disk(f"{dead}/web1.raw", "raw"))
     found = purge.plan(place.conn, dom)
     assert found.delete == []
-    assert found.keep == {f"{dead}/web1.raw": f"{dead} does not answer"}
+    assert found.keep == {f"{dead}/web1.raw": f"{dead} does not respond"}
 
 
 def test_with_a_guest_that_may_stand_on_it_nothing_is_proven(dead, place):  # noqa: F811
     place.guest(disk(f"{dead}/web1.qcow2"))
-    assert f"what is on {dead} is not known: it does not answer" in place.why()
+    assert f"files on {dead}: it does not respond" in place.why()
 
 
 def test_a_pool_there_is_a_doubt(dead, place, monkeypatch):  # noqa: F811
     place.pool("nas", dead)
-    assert f"what is on {dead} is not known" in place.why()
+    assert f"files on {dead}: it does not respond" in place.why()
 
 
 def test_an_image_below_a_folder_there_is_a_doubt(dead, place):  # noqa: F811
-    assert f"what is on {dead} is not known" in place.why(below=str(place.root))
+    assert f"files on {dead}: it does not respond" in place.why(below_folder=str(place.root))
 
 
 def test_a_folder_of_images_that_cannot_be_read_is_a_doubt(place, monkeypatch):  # noqa: F811
     folder = place.root / "images"
     folder.mkdir(exist_ok=True)
-    assert place.why(below=str(folder)) is None
+    assert place.why(below_folder=str(folder)) is None
     names = file_probe.names
     monkeypatch.setitem(
         file_probe.QUERIES,
         "names",
         lambda path, *most: _refused() if path == str(folder) else names(path, *most),
     )
-    assert f"{folder} cannot be looked through: Permission denied" in place.why(below=str(folder))
+    assert f"cannot search {folder}: Permission denied" in place.why(below_folder=str(folder))
 
 
 def test_a_chain_that_leads_there(dead, place):  # noqa: F811
     place.guest(disk(create(place.above, f"{dead}/base.raw")))
-    assert f"what is on {dead} is not known" in place.why()
+    assert f"files on {dead}: it does not respond" in place.why()
 
 
 def test_a_link_beside_it_that_leads_there(dead, place):  # noqa: F811
     os.symlink(f"{dead}/x", place.base.parent / "link")
-    assert f"what is on {dead} is not known" in place.why()
+    assert f"files on {dead}: it does not respond" in place.why()
 
 
 def test_what_another_host_asks_about_is_in_doubt(dead, place):  # noqa: F811
     place.guest(disk(f"{dead}/web1.raw", "raw"))
     found = usage.users_here(place.conn, [sharing.FileIdentity("/nfs/x.raw", inode=7)])
-    assert f"what is on {dead} is not known" in found["/nfs/x.raw"]
+    assert f"files on {dead}: it does not respond" in found["/nfs/x.raw"]
 
 
 def test_it_may_be_other_hosts(dead):
@@ -441,7 +441,7 @@ def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811
         pass
     with pytest.raises(bounded_io.StorageTimeout):
         existing_disk.is_block(f"{dead}/x")
-    assert usage.open_reason(place.conn, f"{dead}/x") == f"{dead} does not answer"
+    assert usage.open_reason(place.conn, f"{dead}/x") == f"{dead} does not respond"
 
 
 def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noqa: F811
@@ -457,20 +457,20 @@ def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noq
         "use volume v in storage pool nas": lambda: volumes.lookup(place.conn, "nas", "v"),
         "make a volume in storage pool nas": lambda: volumes.define_xml(place.conn, "nas", other),
     }.items():
-        with pytest.raises(errors.OperationFailed, match=f"^cannot {doing}: {dead} does not answ"):
+        with pytest.raises(errors.OperationFailed, match=f"^cannot {doing}: {dead} does not resp"):
             ask()
-    with pytest.raises(errors.OperationFailed, match=f"{dead} does not answer"):
+    with pytest.raises(errors.OperationFailed, match=f"{dead} does not respond"):
         volumes.clone(place.conn, "nas", "v", "w")
     assert pool.isActive()
     assert pool.listVolumes() == ["v"]
     place.guest("<disk type='volume'><source pool='nas' volume='v'/><target dev='vda'/></disk>")
     found = overview.vm_info(place.conn)["web1"]["disks"]["vda"]
-    assert found["error"] == f"{dead} does not answer"
+    assert found["error"] == f"{dead} does not respond"
 
 
 def test_volumes_are_listed_without_those_of_it(dead, place):  # noqa: F811
     pool = place.pool("nas", dead, start=True)
     pool.createXML("<volume><name>v</name><capacity>1024</capacity></volume>", 0)
     assert volumes.infos(place.conn)["nas"] == {
-        "v": {"error": f"{dead} does not answer", "used_by": []}
+        "v": {"error": f"{dead} does not respond", "used_by": []}
     }

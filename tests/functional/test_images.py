@@ -1277,7 +1277,7 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
     assert listed[names["unused"]]["used_by"] == []
     assert image_users.prune(conn, images)["removed"] == []  # just fetched
 
-    with pytest.raises(errors.Refused, match="needed by web1"):
+    with pytest.raises(errors.Refused, match="used by web1"):
         image_users.prune(conn, images, names["web1"], grace_s=0)
     told = image_users.prune(conn, images, grace_s=0, test=True)
     assert told["removed"] == [names["unused"]] and names["unused"] in files(images)
@@ -1314,7 +1314,7 @@ def test_an_image_that_is_asked_for_while_others_are_asked_about_it_stays(
     monkeypatch.setattr(image_users.usage, "open_reason", held)
     assert image_users.prune(conn, images) == {
         "removed": [],
-        "kept": {name: "used within the last minutes"},
+        "kept": {name: "used a few minutes ago"},
     }
     assert os.path.exists(os.path.join(images, "_base", name))
 

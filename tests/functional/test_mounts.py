@@ -16,7 +16,7 @@ from tests.functional.test_init import files, host, image, names  # noqa: F401
 
 DISK = {"name": "system", "size": 1, "format": "raw"}
 HINT = (
-    r"type 'mount {0}', or, if {0} is no mount point any more, "
+    r"run 'mount {0}', or, if {0} is no longer a mount point, "
     r"{1}'salt-call virt.forget_mount {0}'$"
 )
 
@@ -92,7 +92,7 @@ def test_a_disk_is_not_made_on_the_disk_below(host, test):  # noqa: F811
     with mounted_at(host.images):
         host.init("g1", disks=[DISK])
     said = refused(host.images, lambda: host.init("g2", disks=[DISK], test=test))
-    assert said.startswith(f"refused: {host.images} is not mounted on this host, and files of ")
+    assert said.startswith(f"refused: {host.images} is not mounted on this host, and guests'")
     assert names(host) == ["g1", "test"]
     with mounted_at(host.images):
         host.init("g2", disks=[DISK])
@@ -150,7 +150,7 @@ def test_a_link_to_the_file_system_does_not_lead_past_it(host, tmp_path):  # noq
 def test_fstab_says_it_before_the_first_guest(host, tmp_path):  # noqa: F811
     table = tmp_path / "fstab"
     table.write_text(f"nas:/x {host.images} nfs defaults 0 0\n", "utf-8")
-    accept = f"remove it from {table} and type "
+    accept = f"remove it from {table} and run "
     refused(host.images, lambda: host.init("g1", disks=[DISK]), accept)
     with mounted_at(host.images):
         host.init("g1", disks=[DISK])
@@ -213,7 +213,7 @@ def test_a_pool_of_a_folder_that_is_not_mounted_gets_no_volume(conn, tmp_path):
         modules["virt.volume_define"]("nas", "v.raw", 8)
     (tmp_path / "fstab").write_text(f"server:/a {folder} nfs defaults 0 0\n")
     modules["virt.pool_define"]("below", "dir", target=f"{folder}/x", start=False)
-    listed = rf"remove it from {tmp_path}/fstab and type "
+    listed = rf"remove it from {tmp_path}/fstab and run "
     refused(folder, lambda: modules["virt.pool_build"]("below"), listed)
 
 
@@ -229,7 +229,7 @@ def test_a_pool_of_a_folder_that_is_not_mounted_is_not_purged(conn, tmp_path):
         for call, why in (
             (("pool_remove", "nas", True), "its volumes cannot be deleted"),
             (("volume_remove", "nas", "v.raw"), "whether volume v.raw is there is not known"),
-            (("volume_converge", "nas", "v.raw", 8), "nothing is made in"),
+            (("volume_converge", "nas", "v.raw", 8), "nothing is created in"),
         ):
             with pytest.raises(errors.Refused, match=rf"is not mounted on this host.*{why}"):
                 modules[f"virt.{call[0]}"](*call[1:], test=test)
@@ -240,5 +240,6 @@ def test_a_pool_of_a_folder_that_is_not_mounted_is_not_purged(conn, tmp_path):
 def test_a_record_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(mount_guard, "FOLDER", f"{os.devnull}/x")
     folder = tmp_path / "images"
-    with mounted_at(folder), pytest.raises(errors.OperationFailed, match="cannot remember that"):
+    failed = pytest.raises(errors.OperationFailed, match="cannot record the mount point")
+    with mounted_at(folder), failed:
         mount_guard.make_folder(str(folder))

@@ -146,7 +146,7 @@ def test_a_doubt_is_a_reason(place):  # noqa: F811
     dom = place.guest(disk(place.base, "raw"), name="web1")
     create(place.above, place.root / "images" / "gone.qcow2", "qcow2")
     place.guest(disk(place.above), name="web2")
-    with pytest.raises(errors.Refused, match="would be lost, and it cannot be proven that nobody"):
+    with pytest.raises(errors.Refused, match="would be lost, and it cannot be proven to be unused"):
         affected_files.refuse(
             place.conn, dom, affected_files.AffectedFiles(VERB, {str(place.base)})
         )
@@ -162,7 +162,7 @@ def test_what_does_not_answer_is_a_reason(place, monkeypatch):  # noqa: F811
         return real(conn, path)
 
     monkeypatch.setattr(usage, "keys_of", hung)
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and /nfs does not answer"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and /nfs does not respond"):
         affected_files.refuse(
             place.conn, dom, affected_files.AffectedFiles(VERB, {str(place.base)})
         )

@@ -65,8 +65,8 @@ def test_the_root_of_a_system_is_its_own_also_when_it_is_a_folder(monkeypatch, o
         ("2 1 0:40 / /data rw - 9p share rw", "9p at /data"),
         ("2 1 0:40 / /data rw - virtiofs share rw", "virtiofs at /data"),
         ("2 1 0:40 / /data rw - newfs what rw", "newfs at /data"),
-        ("2 1 254:9 /lab/shared /data rw - ext4 /dev/vdx rw", "does not see whole"),
-        ("2 1 8:16 / /data rw - xfs /nonexistent rw", "the device of /data may be"),
+        ("2 1 254:9 /lab/shared /data rw - ext4 /dev/vdx rw", "does not see completely"),
+        ("2 1 8:16 / /data rw - xfs /nonexistent rw", "other hosts may use the device of /data"),
     ],
 )
 def test_what_other_hosts_may_have(monkeypatch, own, line, words):
@@ -76,7 +76,7 @@ def test_what_other_hosts_may_have(monkeypatch, own, line, words):
 
 def test_where_nothing_is_known_of_the_mounts_nothing_is_proven(monkeypatch):
     table(monkeypatch)
-    assert sharing.sharing_reason("/data/x") == "it is not known where it is mounted from"
+    assert sharing.sharing_reason("/data/x") == "its mount point is unknown"
 
 
 def device(tmp_path, monkeypatch, folder, **files):
@@ -175,7 +175,7 @@ def test_purge_keeps_what_other_hosts_may_have(nas):
     dom = nas.guest(disk(nas.base, "raw"), name="web1")
     found = purge.plan(nas.conn, dom)
     assert found.delete == []
-    assert found.keep[str(nas.base)].startswith("other hosts may have it (nfs4)")
+    assert found.keep[str(nas.base)].startswith("other hosts may use it (nfs4)")
     assert found.uncertain == [str(nas.base)]
     assert found.shared[str(nas.base)].inode == nas.base.stat().st_ino
     assert purge.plan(nas.conn, dom, unused=[str(nas.base)]).delete == [str(nas.base)]
@@ -374,7 +374,7 @@ def test_which_disks_a_copy_elsewhere_could_write_to(nas):
     dom = nas.guest("".join(disks))
     assert shared_writable.shared_disks(dom) == {
         str(nas.base): "nfs4", "pool/web1": "it is on a server",
-        "gone/x.raw": "its storage pool or volume is not there",
+        "gone/x.raw": "its storage pool or volume does not exist",
     }  # fmt: skip
     dom.undefine()
     assert shared_writable.shared_disks(nas.guest(disk(own, "raw"))) == {}

@@ -500,13 +500,13 @@ def test_what_others_need_is_not_written_over(place, base, tmp_path, monkeypatch
     with contextlib.ExitStack() as block:
         if needed == "a QEMU":
             block.enter_context(opened(place.base, "raw"))
-            words = "not written over: a QEMU that this libvirt does not know has it open"
+            words = "not written over: an unknown QEMU process has it open"
         elif needed == "aside":
-            user = usage.StorageUser("web1 as it was before b1")
+            user = usage.StorageUser("web1 before it was replaced by b1")
             real = usage._UsageReader.replaced_guests
             monkeypatch.setattr(
                 usage._UsageReader, "replaced_guests",
-                lambda self: (real(self), self.found.add(identity.keys_of(str(place.base)), user)),
+                lambda self: (real(self), self.usage.add(identity.keys_of(str(place.base)), user)),
             )  # fmt: skip
             words = words.format(user.name)
         else:
@@ -531,7 +531,7 @@ def test_the_disk_of_a_guest_that_is_off_may_be_written_over(place, base, how): 
     )  # fmt: skip
     volumes.refuse_written(place.conn, "there", base)
     place.conn.lookupByName("web1").create()
-    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
+    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut"):
         volumes.refuse_written(place.conn, "there", base)
     place.conn.lookupByName("web1").destroy()
 
@@ -558,7 +558,7 @@ def test_a_servers_volume_is_written_over_while_the_guest_that_has_it_is_off(pla
         volumes.refuse_written(place.conn, "there", OnServer(base))
     volumes.refuse_written(place.conn, "there", OnServer(base), force=True)
     place.conn.lookupByName("web1").create()
-    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut it"):
+    with pytest.raises(errors.InvalidInput, match=r"base\.raw in there is open in web1: shut"):
         volumes.refuse_written(place.conn, "there", OnServer(base), force=True)
     place.conn.lookupByName("web1").destroy()
 

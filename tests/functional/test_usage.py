@@ -300,8 +300,8 @@ def _in_the_images_folder(place):
 def test_an_image_that_no_guest_names_needs_what_it_stands_on(place, need):
     above = need(place)
     below = place.root / "images"
-    assert place.why(below=str(below)) == f"used by {above}"
-    assert place.why(below=str(below), doomed={str(above)}) is None  # they go together
+    assert place.why(below_folder=str(below)) == f"used by {above}"
+    assert place.why(below_folder=str(below), doomed={str(above)}) is None  # they go together
 
 
 def test_a_disk_that_a_record_alone_names_is_an_image_as_any_other(place):
@@ -376,7 +376,7 @@ def _a_pool_that_is_silent(place):
 )
 def test_what_cannot_be_read_proves_nothing(place, doubt):
     doubt(place)
-    assert place.why().startswith("it cannot be proven that nobody uses it: ")
+    assert place.why().startswith("it cannot be proven to be unused: ")
 
 
 def test_what_cannot_be_opened_proves_nothing(place, monkeypatch):
@@ -389,12 +389,12 @@ def test_what_cannot_be_opened_proves_nothing(place, monkeypatch):
             raise chains.errors.ImageError(f"cannot read image {path}") from exc
 
     monkeypatch.setattr(chains.header, "read", refuse)
-    assert "what web1 needs is not known: cannot read image" in place.why()
+    assert "cannot determine the backing files of web1: cannot read image" in place.why()
 
 
 def test_why_a_chain_is_not_known_to_its_end_is_said(place):
     place.guest(disk(create(place.above, "nbd://nas/x", "qcow2")))
-    assert f"web1 needs is not known: {place.above} has the backing file nbd://nas/x" in place.why()
+    assert f"files of web1: {place.above} has the backing file nbd://nas/x" in place.why()
 
 
 def test_an_image_on_what_cannot_be_opened_is_named_and_itself_can_go(place, modules, monkeypatch):
@@ -409,7 +409,7 @@ def test_an_image_on_what_cannot_be_opened_is_named_and_itself_can_go(place, mod
         raise exc from PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(chains.header, "read", refuse)
-    with pytest.raises(errors.InvalidInput, match=f"what {over} needs is not known: cannot read"):
+    with pytest.raises(errors.InvalidInput, match=f"files of {over}: cannot read"):
         modules["virt.volume_delete"]("there", "base.raw")
     assert modules["virt.volume_delete"]("there", "over.qcow2") is True
     assert pool.listVolumes() == ["base.raw"]
@@ -420,7 +420,7 @@ def test_a_guest_that_cannot_be_read_proves_nothing(place, monkeypatch):
         raise libvirt.libvirtError("no answer")
 
     monkeypatch.setattr(usage, "domain_xmls", fail)
-    assert "test cannot be read" in place.why()
+    assert "cannot read test" in place.why()
 
 
 def test_a_disk_that_was_deleted_long_ago_is_no_doubt(place):
@@ -501,7 +501,7 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     need(place)
     with pytest.raises(
-        errors.VirtError, match=r"base.raw in there is a disk of web1, or what it is"
+        errors.VirtError, match=r"base.raw in there is a disk of web1, or what it is based on"
     ):
         modules["virt.volume_delete"]("there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=r"is a disk of web1, or what it is based on"):

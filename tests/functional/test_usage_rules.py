@@ -61,7 +61,7 @@ def test_a_doubt_is_said_once_and_of_many_the_first_two():
     found = Usage()
     for text in ("a", "a", "b"):
         found.add_unknown(text)
-    words = "it cannot be proven that nobody uses it: "
+    words = "it cannot be proven to be unused: "
     assert found.unproven_reason([]) == f"{words}a; b"
     found.add_unknown("c")
     assert found.unproven_reason([]) == f"{words}a; b; and 1 more"
@@ -71,7 +71,7 @@ def test_a_doubt_is_said_once_and_of_many_the_first_two():
 
 def test_a_doubt_about_an_image_is_none_for_what_is_deleted_with_it():
     found = Usage(images={"/a": "of a", "/b": "of b"}, private={7: ["seven"]})
-    words = "it cannot be proven that nobody uses it: "
+    words = "it cannot be proven to be unused: "
     assert found.unproven_reason([]) == found.keep_reason([]) == f"{words}of a; of b"
     assert found.unproven_reason([], ["/a"]) == found.keep_reason([], ["/a"]) == f"{words}of b"
     assert found.keep_reason([], ["/a", "/b"]) is None
@@ -84,7 +84,7 @@ def test_the_doubt_about_a_users_guests_is_about_what_he_may_open(monkeypatch):
         foreign_guests, "may_open", lambda uid, path: path in (f"/of/{uid}", "pool/x")
     )
     found = Usage(private={7: ["seven", "7"], 8: ["eight"]})
-    words = "it cannot be proven that nobody uses it: "
+    words = "it cannot be proven to be unused: "
     assert found.unproven_reason(["/of/9"]) is None
     assert found.unproven_reason(["pool/x"]) is None, "no file of this host"
     assert found.unproven_reason(["/of/9", "/of/7"]) == f"{words}seven; 7"
@@ -160,12 +160,12 @@ def test_who_does_not_answer_has_it_and_keeps_it(place, monkeypatch):
     assert usage.is_there(place.conn, path)
     monkeypatch.setattr(unchanged_disks, "prevent_open", silent)
     with usage.prevent_open(place.conn, [path]) as held:
-        assert held == {path: "/nas does not answer"}
+        assert held == {path: "/nas does not respond"}
     monkeypatch.setattr(bounded_io, "locked", silent)
-    assert usage.open_reason(place.conn, path) == "/nas does not answer"
+    assert usage.open_reason(place.conn, path) == "/nas does not respond"
     monkeypatch.setattr(unchanged_disks, "prevent_open", None)
     with usage.prevent_open(place.conn, [path]) as held:
-        assert held == {path: "/nas does not answer"}, "and it is not asked again"
+        assert held == {path: "/nas does not respond"}, "and it is not asked again"
 
 
 def test_what_a_server_has_is_found_by_its_name_in_any_address(place, monkeypatch):
@@ -277,16 +277,16 @@ def test_a_guest_that_is_asked_for_does_not_count_and_what_it_is_based_on_does(p
     dom = place.guest(disk(create(place.above, place.base)))
     uuid = dom.UUIDString()
     assert place.why(place.above) == "used by web1"
-    assert place.why(place.above, but=uuid) is None
-    assert place.why(but=uuid, images=False) == f"used by {place.above}"
-    assert place.why(but=uuid, images=False, doomed=[str(place.above)]) is None
-    assert place.why(but="none") == "used by web1"
+    assert place.why(place.above, exclude_uuid=uuid) is None
+    assert place.why(exclude_uuid=uuid, images=False) == f"used by {place.above}"
+    assert place.why(exclude_uuid=uuid, images=False, doomed=[str(place.above)]) is None
+    assert place.why(exclude_uuid="none") == "used by web1"
 
 
 def test_a_path_that_merely_stands_in_a_guest_that_is_asked_for_says_nothing_of_it(place):
     above = create(place.base.parent / "loose.qcow2", place.base)
     dom = place.guest(os=f"<kernel>{above}</kernel>")
-    assert place.why(but=dom.UUIDString()) == f"used by {above}"
+    assert place.why(exclude_uuid=dom.UUIDString()) == f"used by {above}"
 
 
 def test_a_disk_that_a_guest_has_as_raw_is_no_image_and_what_merely_stands_there_is(place):
@@ -388,7 +388,7 @@ SERVED = (
 )
 def test_what_a_disk_on_a_server_is_based_on_is_not_known(place, format, below, doubt):
     place.guest(SERVED.format(format, below))
-    words = "p/v, a disk of web1, lies on a server"
+    words = "p/v, a disk of web1, is on a server"
     assert (words in (place.why() or "")) is doubt
     assert usage.read(place.conn).guests(usage.keys_of(place.conn, "p/v")) == ["web1"]
 
@@ -408,7 +408,7 @@ def test_a_volume_that_is_there_is_no_doubt(place):
 def test_disks_that_are_no_files_of_a_guest_that_is_asked_for(place):
     nowhere = POOLED.format(QCOW2, "gone", "v", "").replace("vda", "vdb")
     dom = place.guest(SERVED.format("qcow2", "") + nowhere)
-    assert place.why(but=dom.UUIDString()) is None
+    assert place.why(exclude_uuid=dom.UUIDString()) is None
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_disks_that_are_no_files_of_a_guest_that_is_asked_for(place):
 )
 def test_what_a_volume_that_is_nowhere_is_based_on_is_not_known(place, driver, below, doubt):
     place.guest(POOLED.format(driver, "gone", "v", below))
-    assert ("gone/v, a disk of web1, is not there" in (place.why() or "")) is doubt
+    assert ("gone/v, a disk of web1, does not exist" in (place.why() or "")) is doubt
 
 
 def test_a_volume_that_no_pool_knows_lies_below_the_target_of_one_with_files(place):
@@ -468,9 +468,9 @@ def test_of_another_machine_the_files_of_this_one_say_nothing(far, monkeypatch):
     row = f"1 2 3:4 / /mnt rw - ext4 {far.base} rw"
     monkeypatch.setattr(mounts, "lines", lambda path: [row] if path == mounts.TABLE else [])
     uuid = far.guest(disk(create(far.above, far.base))).UUIDString()
-    assert far.why(below=str(far.root / "images"), but=uuid) is None
+    assert far.why(below_folder=str(far.root / "images"), exclude_uuid=uuid) is None
     monkeypatch.setattr(usage.connection, "is_local", lambda conn: True)
-    assert far.why(below=str(far.root / "images")) is not None
+    assert far.why(below_folder=str(far.root / "images")) is not None
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_of_another_machine_the_volumes_tell(far, format, mid, used):
 def test_of_another_machine_what_is_in_no_pool_is_a_doubt(far):
     chain_of(far, ("top", "/gone/base", "qcow2"))
     far.guest(disk("/far/top"))
-    assert "/gone/base, which web1 needs, is in no storage pool" in far.why()
+    assert "/gone/base, which web1 uses, is in no storage pool" in far.why()
     far.guest(disk("/far/top", below="<backingStore/>"), name="web2")
     reader = usage._UsageReader(far.conn, None)
     reader.remote_chain(
@@ -567,7 +567,7 @@ def test_a_pool_that_is_not_started_hides_what_is_not_mounted(
     row = mounts.Mount("0:9", "/", str(folder), "nfs4", "nas:/x")
     monkeypatch.setattr(mounts, "read", lambda: [*real, row] if mounted else real)
     place.pool("nas", folder, kind, start=active)
-    assert ("storage pool nas is not started" in (place.why() or "")) is doubt
+    assert ("storage pool nas is inactive" in (place.why() or "")) is doubt
 
 
 @pytest.mark.parametrize(("kind", "doubt"), [("gluster", True), ("rbd", False), ("dir", True)])
@@ -577,7 +577,7 @@ def test_of_another_machine_a_pool_that_is_not_started_hides_what_has_files(far,
     far.conn.storagePoolDefineXML(
         f"<pool type='{kind}'><name>x</name>{source if kind != 'dir' else ''}{target}</pool>", 0
     )
-    assert ("storage pool x is not started" in (far.why() or "")) is doubt
+    assert ("storage pool x is inactive" in (far.why() or "")) is doubt
 
 
 @pytest.mark.parametrize(
@@ -609,7 +609,7 @@ def test_a_folder_that_cannot_be_read_is_a_doubt_and_one_that_is_gone_is_none(pl
 
         monkeypatch.setattr(bounded_io, name, refuse)
         ask("/x")
-        assert reader.usage.unknown == ["/x cannot be looked through: Permission denied"]
+        assert reader.usage.unknown == ["cannot search /x: Permission denied"]
         reader.usage.unknown.clear()
     monkeypatch.setattr(bounded_io, "files_below", silent)
     reader.image_tree("/x")
@@ -643,7 +643,7 @@ def test_a_volume_whose_storage_does_not_answer_is_a_doubt(place, monkeypatch):
         "stat",
         lambda asked: bounded_io._raise_timeout("/nas") if asked == path else real(asked),
     )
-    assert "what is on /nas is not known: it does not answer" in place.why()
+    assert "cannot check the users of files on /nas: it does not respond" in place.why()
 
 
 def test_a_device_that_does_not_answer_is_not_asked_of_libvirt(place, monkeypatch):
@@ -702,9 +702,9 @@ def test_an_image_that_cannot_be_read_is_a_doubt(place, monkeypatch):
     reader.image(str(place.above))
     reader.image(str(place.above))
     [(file, doubt)] = reader.usage.images.items()
-    assert doubt == f"what {place.above} needs is not known: cannot read it"
+    assert doubt == f"cannot determine the files of {place.above}: cannot read it"
     assert reader.usage.unknown == []
-    assert reader.usage.keep_reason(["/x"]) == f"it cannot be proven that nobody uses it: {doubt}"
+    assert reader.usage.keep_reason(["/x"]) == f"it cannot be proven to be unused: {doubt}"
     assert reader.usage.keep_reason(["/x"], [file]) is None
     assert file == identity.real(str(place.above))
 
@@ -757,7 +757,7 @@ def test_a_volume_that_went_meanwhile_is_none_and_one_that_cannot_be_read_is_a_d
 def test_what_this_host_swaps_to_stays(place, monkeypatch):
     lines = {usage._SWAPS: ["Filename Type Size", f"{place.base} file 1 0 -2"]}
     monkeypatch.setattr(mounts, "lines", lambda path: lines.get(path, []))
-    assert place.why() == "used by this host, for its swap"
+    assert place.why() == "used by this host, as swap"
     lines[usage._SWAPS] = [f"{place.base} Type", "swap.raw file 1 0 -2"]
     assert place.why() is None
 
@@ -816,7 +816,7 @@ def test_what_stays_keeps_what_it_is_based_on_and_so_on(place):
 def test_what_others_may_have_goes_when_they_were_asked(place, monkeypatch):
     base = str(place.base)
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4")
-    words = "other hosts may have it (nfs4) and were not asked: salt-run asks them"
+    words = "other hosts may use it (nfs4) and were not asked; salt-run asks them"
     delete, keep, places = usage.decide(place.conn, {base: None}, Usage())
     assert (delete, keep, list(places)) == ([], {base: words}, [base])
     assert places[base] == sharing.file_identity(base)
@@ -837,7 +837,7 @@ def test_what_does_not_answer_stays(place, monkeypatch):
         return frozenset({path})
 
     monkeypatch.setattr(usage, "keys_of", asked)
-    assert decided(place, {base: None}) == ([], {base: "/a, /b does not answer"})
+    assert decided(place, {base: None}) == ([], {base: "/a, /b does not respond"})
 
 
 @pytest.mark.parametrize("driver", ["<driver name='qemu' type='raw'/>", ""])
@@ -847,7 +847,7 @@ def test_what_the_guest_itself_wrote_into_its_raw_disk_keeps_nothing(place, driv
     place.pool("there", place.above.parent, start=True)
     source = f"<source file='{place.above}'/><target dev='vda'/>"
     dom = place.guest(f"<disk type='file' device='disk'>{driver}{source}</disk>")
-    assert place.why(but=dom.UUIDString()) is None
+    assert place.why(exclude_uuid=dom.UUIDString()) is None
 
 
 def test_what_a_volume_of_the_guest_itself_is_based_on_stays(place):
@@ -857,7 +857,7 @@ def test_what_a_volume_of_the_guest_itself_is_based_on_stays(place):
     dom = place.guest(
         f"<disk type='volume' device='disk'><driver name='qemu' type='qcow2'/>{source}</disk>"
     )
-    assert place.why(but=dom.UUIDString(), images=False) == f"used by {place.above}"
+    assert place.why(exclude_uuid=dom.UUIDString(), images=False) == f"used by {place.above}"
 
 
 def test_a_guest_that_is_being_made_has_no_disk_yet_whatever_else_tells_of_it(place):
@@ -880,10 +880,10 @@ def test_a_disk_from_before_a_backup_took_its_place_is_used_on_this_machine(plac
     dom = place.guest("")
     before = dom.XMLDesc(0).replace("</devices>", f"{disk(place.base, 'raw')}</devices>")
     replaced_guest.store(ReplacedGuest(dom.UUIDString(), "web1", "000001-x", before, ()))
-    assert place.why() == "used by web1 as it was before 000001-x"
-    assert place.why(but=dom.UUIDString()) is None
+    assert place.why() == "used by web1 before it was replaced by 000001-x"
+    assert place.why(exclude_uuid=dom.UUIDString()) is None
     (place.root / "aside" / f"{dom.UUIDString()}.json").write_text("{")
-    assert place.why(but=dom.UUIDString()).startswith("it cannot be proven that nobody uses it")
+    assert place.why(exclude_uuid=dom.UUIDString()).startswith("it cannot be proven to be unused")
     monkeypatch.setattr(usage.connection, "is_local", lambda conn: False)
     assert place.why() is None
 
@@ -1028,7 +1028,9 @@ def test_a_user_who_names_more_than_anybody_has_is_not_known(place, monkeypatch,
         reader.private(references.StorageReference(path=str(place.above), format="raw"), who, 7)
         is False
     )
-    words = f"what guests of user 7 need is not known: they name more than {most} files"
+    words = (
+        f"cannot determine the files of the guests of user 7: they refer to more than {most} files"
+    )
     assert reader.usage.private == {7: [words]}
     assert reader.usage.guests([str(place.base), str(place.above)]) == ["one"]
     assert reader.usage.guests([str(place.above)]) == []
@@ -1045,7 +1047,7 @@ def test_what_a_users_guest_is_based_on_counts_where_he_may_open_it(place, monke
             references.StorageReference(path=f"/{number}", format="qcow2"), who, 7
         )
     assert set(reader.usage.users) == {"/b"}
-    words = "what one needs is not known: "
+    words = "cannot determine the files of one: "
     assert reader.usage.private == {7: [f"{words}u", f"{words}b"]}
 
 
@@ -1055,7 +1057,7 @@ def test_a_volume_or_a_folder_of_a_users_guest(place, monkeypatch):
     who = foreign_guests.ForeignDefinition(tree("<a/>"), "one", 7)
     volume = references.StorageReference(volume=("p", "v"), format="raw")
     assert reader.private(volume, who, 7)
-    assert reader.usage.private == {7: ["one has a disk in a pool that is not known here"]}
+    assert reader.usage.private == {7: ["one has a disk in a storage pool that is unknown here"]}
     folder = references.StorageReference(path=str(place.base.parent), folder=True, format="raw")
     for owner, seen in ((8, []), (7, [str(place.base.parent)])):
         monkeypatch.setattr(usage, "_owner", lambda path, owner=owner: owner)
@@ -1087,7 +1089,7 @@ def test_what_a_users_guest_is_based_on_and_is_not_there(place, neighbour, close
         path=str(place.above), format="qcow2", chain_complete=bool(closed)
     )
     assert reader.private(name, who, 7)
-    text = f"what one needs is not known: {place.above} is not there"
+    text = f"cannot determine the files of one: {place.above} does not exist"
     assert reader.usage.private == ({7: [text]} if doubt else {})
 
 

@@ -292,9 +292,9 @@ def test_no_answer_names_who_has_a_disk_or_is_at_work(told, said):
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ("/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: what db1 needs is not "
+        ("/vms/web1 on hv1 stays: it cannot be proven to be unused: what db1 needs is not "
          "known: cannot read /vms/db1; and 3 more",
-         "/vms/web1 on hv1 stays: it cannot be proven that nobody uses it: the reasons concern "
+         "/vms/web1 on hv1 stays: it cannot be proven to be unused: the reasons concern "
          "other guests"),
         ("web1: it would violate virt:ha:reserve: if hv1 died, no host would take db1, db2; go on",
          "web1: it would violate virt:ha:reserve: capacity is reserved for other guests; go on"),

@@ -190,7 +190,7 @@ def test_names_of_files(images, name, path):
     [("nbd://h/x", "//h/x"), ("host_device:/dev/sda", "/dev/sda"), ("rbd:pool", None)],
 )
 def test_what_another_protocol_has_cannot_be_read_here(images, name, path):
-    broken = f"/dir/top has the backing file {name}, which cannot be read here"
+    broken = f"/dir/top has the backing file {name}, which cannot be read on this host"
     found = [] if path is None else [(path, "raw")]
     assert places(name) == places(name, None) == (found, broken)
     assert places(name, "raw") == (found, None)
@@ -212,7 +212,7 @@ def test_names_in_json(images, text, paths):
     name = f"json:{text}"
     found, broken = places(name)
     assert found == [(path, "qcow2") for path in paths]
-    words = f"/dir/top has the backing file {name[:60]}, which cannot be read here"
+    words = f"/dir/top has the backing file {name[:60]}, which cannot be read on this host"
     assert broken == (None if paths else words)
 
 

@@ -78,10 +78,10 @@ def test_the_reasons_of_a_doubt_name_no_disk_and_no_guest_of_others():
     usage = pytest.importorskip("saltvirt.host.storage.usage")
     found = usage.Usage()
     found.add_unknown(
-        "what payroll-db needs is not known: cannot read /vms/payroll-db_system.qcow2"
+        "cannot determine the files of payroll-db: cannot read /vms/payroll-db_system.qcow2"
     )
-    found.add_unknown("/vms/hr-1_data.qcow2, which hr-1 needs, is not there")
-    found.add_unknown("storage pool finance is not started: what it holds is not known")
+    found.add_unknown("/vms/hr-1_data.qcow2, which hr-1 uses, does not exist")
+    found.add_unknown("storage pool finance is inactive: its content is unknown")
     with confidential.collect() as there:
         why = found.keep_reason(["/vms/web1.qcow2"])
     assert "payroll-db" in why
@@ -91,7 +91,7 @@ def test_the_reasons_of_a_doubt_name_no_disk_and_no_guest_of_others():
             "others": confidential.to_answer(there),
         })  # fmt: skip
     assert confidential.redact(said.data, parts) == {"left": {
-        "/vms/web1.qcow2": "it cannot be proven that nobody uses it: the reasons concern other "
+        "/vms/web1.qcow2": "it cannot be proven to be unused: the reasons concern other "
         "guests"
     }}  # fmt: skip
 

@@ -63,7 +63,7 @@ def test_of_a_device_its_own_counts_and_of_a_file_what_is_mounted(machine, own, 
     machine.devices = {"/dev/own": DISK, "/dev/lun": DISK + 1}
     machine.table = ["1 0 0:40 / / rw - nfs4 nas:/x rw"]
     assert sharing.sharing_reason("/dev/own") is None
-    assert sharing.sharing_reason("/dev/lun") == "its device may be other hosts', too"
+    assert sharing.sharing_reason("/dev/lun") == "other hosts may use its device"
     assert sharing.sharing_reason(str(tmp_path)) == "nfs4 at /"
     machine.table.append(f"2 1 0:41 / {tmp_path}/x rw - tmpfs tmpfs rw")
     assert sharing.sharing_reason(f"{tmp_path}/x/gone") is None
@@ -110,12 +110,12 @@ SYSTEM = "1 0 8:16 / / rw - ext4 /nowhere rw"
     [
         ("2 1 8:16 / /data rw - xfs /nowhere rw", None),
         ("2 1 0:42 / /data rw - tmpfs tmpfs rw", None),
-        ("2 1 8:17 / /data rw - xfs /nowhere rw", "the device of /data may be other hosts', too"),
+        ("2 1 8:17 / /data rw - xfs /nowhere rw", "other hosts may use the device of /data"),
         ("2 1 0:40 / /data rw - nfs4 nas:/x rw", "nfs4 at /data"),
         ("2 1 8:16 /a/b /data rw - xfs /nowhere rw", None),
-        ("2 1 8:17 /a /data rw - xfs /nowhere rw", "not see whole"),
+        ("2 1 8:17 /a /data rw - xfs /nowhere rw", "not see completely"),
         ("2 1 0:42 /@d /data rw - btrfs /nowhere rw,subvolid=5,subvol=/@d", None),
-        ("2 1 0:42 /@d /data rw - btrfs /nowhere rw,subvol=/@d2", "not see whole"),
+        ("2 1 0:42 /@d /data rw - btrfs /nowhere rw,subvol=/@d2", "not see completely"),
         ("2 1 0:42 /@d /data rw - btrfs /dev/lun rw,subvol=/@d", "the device of /data"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_file_system_is_own_when_all_of_it_and_its_device_are(machine, own, li
 
 
 def test_where_nothing_is_known_of_what_is_mounted_nothing_is_proven(machine):
-    assert sharing.sharing_reason("/x") == "it is not known where it is mounted from"
+    assert sharing.sharing_reason("/x") == "its mount point is unknown"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class LibvirtListener:
         while not self.stopped and self._lost is None:
             libvirt.virEventRunDefaultImpl()
         if self._lost is not None:
-            self._warn_once(f"lost {uri}: connecting again")
+            self._warn_once(f"lost the connection to {uri}: reconnecting")
         for undo in undos:  # also on a lost connection, which libvirt keeps while it has callbacks
             with contextlib.suppress(libvirt.libvirtError):
                 undo()

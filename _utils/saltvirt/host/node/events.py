@@ -184,13 +184,13 @@ def parse_filters(filters: object) -> list[tuple[str, str]]:
     """
     filters = [filters] if isinstance(filters, str) else filters
     if not isinstance(filters, list) or not all(isinstance(item, str) for item in filters):
-        raise errors.InvalidInput("filters must be a list of names of objects and events")
+        raise errors.InvalidInput("filters must be a list of object and event names")
     pairs = [(kind, event) for kind, events in EVENTS.items() for event in events]
     filter_names = {"all", *EVENTS, *(f"{kind}/{event}" for kind, event in pairs)}
     unknown = [str(name) for name in filters if name not in filter_names]
     if unknown:
         raise errors.InvalidInput(
-            f"unknown filter {', '.join(unknown)}; there are {', '.join(sorted(filter_names))}"
+            f"unknown filter {', '.join(unknown)}; known filters: {', '.join(sorted(filter_names))}"
         )
     return [
         (kind, event) for kind, event in pairs if {"all", kind, f"{kind}/{event}"} & set(filters)

@@ -125,7 +125,7 @@ def refuse(
             )
         if refuse_unknown and (unresponsive or used.keep_reason(keys, own_paths)):
             reason = (
-                f"{', '.join(unresponsive)} does not answer"
+                f"{', '.join(unresponsive)} does not respond"
                 if unresponsive
                 else used.keep_reason(keys, own_paths)
             )

@@ -93,7 +93,7 @@ class StorageTimeout(OSError):
     strerror: str
 
     def __init__(self, mount_point: str) -> None:
-        super().__init__(errno.ETIMEDOUT, f"{mount_point} does not answer")
+        super().__init__(errno.ETIMEDOUT, f"{mount_point} does not respond")
         self.mount_point = mount_point
 
 

@@ -113,8 +113,8 @@ def _candidates(scan: ChainScan, path: str, name: str, format: str | None) -> li
         local = "/" + local.lstrip("/")
     if ":" in local.partition("/")[0]:  # QEMU's syntax of a protocol
         if format not in STANDALONE_FORMATS:
-            scan.broken = (
-                scan.broken or f"{path} has the backing file {name}, which cannot be read here"
+            scan.broken = scan.broken or (
+                f"{path} has the backing file {name}, which cannot be read on this host"
             )
         return [(local[local.index("/") :], "raw")] if "/" in local else []
     folders = dict.fromkeys([os.path.dirname(path), os.path.dirname(identity.real(path))])
@@ -137,8 +137,8 @@ def _from_json(scan: ChainScan, path: str, name: str, format: str | None) -> lis
     except (ValueError, RecursionError):  # invalid JSON, or nested deeper than QEMU accepts
         files = []
     if not files:
-        scan.broken = (
-            scan.broken or f"{path} has the backing file {name[:60]}, which cannot be read here"
+        scan.broken = scan.broken or (
+            f"{path} has the backing file {name[:60]}, which cannot be read on this host"
         )
     return [reference for file in files for reference in _candidates(scan, path, file, format)]
 

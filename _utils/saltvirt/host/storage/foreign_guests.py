@@ -83,7 +83,7 @@ def _domains(
         paths = list(_files(folders, state_dir))
     except OSError as exc:
         reason = f"more than {_MAX_NAMES} names" if exc.errno == errno.E2BIG else exc.strerror
-        yield UnreadableForeign(f"the guests of {uri} are not known: {exc.filename}: {reason}", uid)
+        yield UnreadableForeign(f"cannot list the guests of {uri}: {exc.filename}: {reason}", uid)
         return
     remaining_bytes = _MAX_BYTES
     for path in paths:
@@ -91,8 +91,8 @@ def _domains(
         if isinstance(text, bytes):
             remaining_bytes -= len(text)
             if remaining_bytes < 0:
-                reason = f"more than {_MAX_BYTES} bytes in {state_dir} and beside it"
-                yield UnreadableForeign(f"the guests of {uri} are not known: {reason}", uid)
+                reason = f"more than {_MAX_BYTES} bytes in {state_dir} and its related folders"
+                yield UnreadableForeign(f"cannot list the guests of {uri}: {reason}", uid)
                 return
             parsed = _definition(text, path, uri, uid)
         else:
@@ -135,10 +135,10 @@ def _text(path: str, uri: str, uid: int | None) -> bytes | UnreadableForeign | N
     except FileNotFoundError:
         return None
     except OSError as exc:
-        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {exc.strerror}", uid)
+        return UnreadableForeign(f"cannot read {path}, a guest of {uri}: {exc.strerror}", uid)
     if text is None or len(text) > _MAX_FILE_BYTES:
         reason = "no file" if text is None else f"it is longer than {_MAX_FILE_BYTES} bytes"
-        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {reason}", uid)
+        return UnreadableForeign(f"cannot read {path}, a guest of {uri}: {reason}", uid)
     return text
 
 
@@ -148,10 +148,10 @@ def _definition(
     """Return the ForeignDefinition in a file, an UnreadableForeign, or None for other XML."""
     try:
         if b"<!" in text.replace(b"<!--", b""):
-            raise ValueError("not by libvirt")
+            raise ValueError("not written by libvirt")
         tree = ElementTree.fromstring(text)
     except (ValueError, ElementTree.ParseError) as exc:
-        return UnreadableForeign(f"{path}, a guest of {uri}, cannot be read: {exc}", uid)
+        return UnreadableForeign(f"cannot read {path}, a guest of {uri}: {exc}", uid)
     domain_tree = tree.find("domain") if tree.tag == "domstatus" else tree
     if domain_tree is None or domain_tree.tag not in (
         "domain",
@@ -203,7 +203,7 @@ def _user_folders(folder: str, names_by_home: dict[tuple[int, str], str]) -> lis
     try:
         return _listed(folder)
     except OSError:
-        names_by_home[-1, folder] = f"whoever has a folder in {folder}"
+        names_by_home[-1, folder] = f"an unknown user with a folder in {folder}"
         return []
 
 

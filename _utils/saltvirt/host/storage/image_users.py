@@ -67,7 +67,7 @@ def prune(
     notes = {note.file: note for note in cache.cached_images(images_dir)}
     name = None if name is None else str(name)
     if name is not None and name not in notes:
-        raise errors.NotFound(f"there is no image {name} in {cache.folder(images_dir)}")
+        raise errors.NotFound(f"image {name} does not exist in {cache.folder(images_dir)}")
     result: Pruned = {"removed": [] if name else cache.forget_partial(images_dir, test), "kept": {}}
     used = users(conn, images_dir)
     for image_name in [name] if name else sorted(notes):
@@ -79,7 +79,7 @@ def prune(
         else:
             result["removed"].append(image_name)
     if name and result["kept"]:
-        raise errors.Refused(f"image {name} stays: {result['kept'][name]}")
+        raise errors.Refused(f"image {name} is kept: {result['kept'][name]}")
     return result
 
 
@@ -102,7 +102,7 @@ def _recent_use(images_dir: str, name: str, grace_s: float) -> str | None:
     Called last, since a request may arrive during the other checks.
     """
     used = cache.used(images_dir, name)
-    return "used within the last minutes" if used and time.time() - used < grace_s else None
+    return "used a few minutes ago" if used and time.time() - used < grace_s else None
 
 
 def _keep_reason(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageNote) -> str | None:
@@ -110,7 +110,7 @@ def _keep_reason(conn: libvirt.virConnect, used: usage.Usage, note: cache.ImageN
     keys = usage.keys_of(conn, note.path)
     users = used.users_of(keys)
     if users:
-        return f"needed by {confidential.sensitive_names(users)}"
+        return f"used by {confidential.sensitive_names(users)}"
     other_hosts = usage.others_may_have(conn, note.path)
-    other_hosts = other_hosts and f"other hosts may need it, too: {other_hosts}"
+    other_hosts = other_hosts and f"other hosts may use it: {other_hosts}"
     return used.keep_reason(keys) or other_hosts

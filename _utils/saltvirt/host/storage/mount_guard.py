@@ -40,18 +40,18 @@ def refuse_unmounted(folder: str, consequence: str | None = None) -> None:
 
     consequence: what is not done; by default, that nothing is created in the folder.
     """
-    consequence = consequence or f"nothing is made in {folder}"
+    consequence = consequence or f"nothing is created in {folder}"
     for point, origin in sorted(_required(folder).items()):
         if _is_mounted(point) or _mounts_itself(point):
             continue
         accept = f"'salt-call virt.forget_mount {point}'"
         if origin == _RECORD:
-            reason = "files of guests were made on it before"
+            reason = "guests' files were created on it before"
         else:
-            reason, accept = f"{origin} lists it", f"remove it from {origin} and type {accept}"
+            reason, accept = f"{origin} lists it", f"remove it from {origin} and run {accept}"
         raise errors.Refused(
-            f"{point} is not mounted on this host, and {reason}: {consequence}; type "
-            f"'mount {point}', or, if {point} is no mount point any more, {accept}"
+            f"{point} is not mounted on this host, and {reason}: {consequence}; run 'mount "
+            f"{point}', or, if {point} is no longer a mount point, {accept}"
         )
 
 
@@ -167,5 +167,5 @@ def _write(point: str) -> None:
         os.rename(part, path)
     except OSError as exc:
         raise errors.OperationFailed(
-            f"cannot remember that {point} is a mount point: {path}: {exc.strerror}"
+            f"cannot record the mount point {point}: {path}: {exc.strerror}"
         ) from exc

@@ -33,7 +33,7 @@ def _path_and_reason(conn: libvirt.virConnect, source: Element) -> tuple[str, st
         path = files.volume_path(conn, source.get("pool"), source.get("volume"))
         if path is None:
             name = f"{source.get('pool')}/{source.get('volume')}"
-            return name, "its storage pool or volume is not there"
+            return name, "its storage pool or volume does not exist"
     else:
-        path = source.get("file") or source.get("dev") or source.get("name") or "without a name"
+        path = source.get("file") or source.get("dev") or source.get("name") or "unnamed"
     return path, usage.others_may_have(conn, path)

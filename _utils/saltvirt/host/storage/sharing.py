@@ -51,7 +51,7 @@ def sharing_reason(path: str) -> str | None:
     except OSError:
         real_path, status = os.path.dirname(real_path), None
     if status is not None and stat.S_ISBLK(status.st_mode):
-        return None if _own_device(status.st_rdev) else "its device may be other hosts', too"
+        return None if _own_device(status.st_rdev) else "other hosts may use its device"
     return _mount_reason(real_path)
 
 
@@ -71,14 +71,16 @@ def _mount_reason(path: str) -> str | None:
     mount_list = mounts.read()
     mount = mounts.mount_of(mount_list, path)
     if mount is None:
-        return "it is not known where it is mounted from"
+        return "its mount point is unknown"
     if mount.kind not in mounts.LOCAL:
         return f"{mount.kind} at {mount.mount_point}"
     if not _is_complete(mount, mount_list):
-        return f"{mount.mount_point} is a part of a file system that this host does not see whole"
+        return (
+            f"{mount.mount_point} is a part of a file system that this host does not see completely"
+        )
     number = _device_of(mount)
     if number is not None and not _own_device(number):
-        return f"the device of {mount.mount_point} may be other hosts', too"
+        return f"other hosts may use the device of {mount.mount_point}"
     return None
 
 

@@ -132,7 +132,7 @@ class Usage:
                 f"; and {hidden_count} more" if hidden_count > 0 else ""
             )
             shown = confidential.sensitive(shown, confidential.REASONS)
-            return f"it cannot be proven that nobody uses it: {shown}"
+            return f"it cannot be proven to be unused: {shown}"
         return None
 
     def _private(self, paths: Collection[str]) -> list[str]:
@@ -197,7 +197,7 @@ def open_reason(conn: libvirt.virConnect, path: str) -> str | None:
 
 
 def _open_text(path: str) -> str:
-    return f"a QEMU that this libvirt does not know has it open ('fuser -v {path}' shows which)"
+    return f"an unknown QEMU process has it open ('fuser -v {path}' shows which)"
 
 
 @contextlib.contextmanager
@@ -369,7 +369,9 @@ class _UsageReader:
         with bounded_io.record_timeouts() as unresponsive:
             self.all(images, below_folder, folders)
         for mount_point in sorted(unresponsive):
-            self.usage.add_unknown(f"what is on {mount_point} is not known: it does not answer")
+            self.usage.add_unknown(
+                f"cannot check the users of files on {mount_point}: it does not respond"
+            )
         for definition in foreign_guests.read(self.conn.getURI()) if self.local else ():
             self.foreign(definition)
         if self.local:
@@ -388,7 +390,9 @@ class _UsageReader:
             self.usage.add_unknown(exc.text)
             return
         for replaced_guest in replaced:
-            user = StorageUser(f"{replaced_guest.name} as it was before {replaced_guest.backup}")
+            user = StorageUser(
+                f"{replaced_guest.name} before it was replaced by {replaced_guest.backup}"
+            )
             for name in references.references_of(replaced_guest.tree):
                 self.name(name, user)
 
@@ -425,14 +429,16 @@ class _UsageReader:
         if (definition.guest_label, storage_ref) in self.visited:
             return True
         if self.file_counts.get(uid, 0) >= foreign_guests.MAX_FILES:
-            limit_text = f"they name more than {foreign_guests.MAX_FILES} files"
-            self.private_doubt(uid, f"what guests of user {uid} need is not known: {limit_text}")
+            limit_text = f"they refer to more than {foreign_guests.MAX_FILES} files"
+            self.private_doubt(
+                uid, (f"cannot determine the files of the guests of user {uid}: {limit_text}")
+            )
             return False
         self.visited.add((definition.guest_label, storage_ref))
         self.file_counts[uid] = self.file_counts.get(uid, 0) + 1
         if storage_ref.volume:
             self.private_doubt(
-                uid, f"{definition.guest_label} has a disk in a pool that is not known here"
+                uid, f"{definition.guest_label} has a disk in a storage pool that is unknown here"
             )
         if not storage_ref.path or len(storage_ref.path) > _MAX_PATH:
             return True
@@ -446,9 +452,11 @@ class _UsageReader:
                 self.usage.add(identity.keys_of(part), user)
         reason = chain.unreadable or chain.broken
         if chain.missing_path and not _surely_gone(self.conn, chain.missing_path):
-            reason = f"{chain.missing_path} is not there"
+            reason = f"{chain.missing_path} does not exist"
         if reason and not storage_ref.chain_complete:
-            self.private_doubt(uid, f"what {definition.guest_label} needs is not known: {reason}")
+            self.private_doubt(
+                uid, (f"cannot determine the files of {definition.guest_label}: {reason}")
+            )
         return True
 
     def all(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> None:
@@ -473,7 +481,7 @@ class _UsageReader:
             trees = [ElementTree.fromstring(text) for text in domain_xmls(dom)]
         except libvirt.libvirtError as exc:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                self.usage.add_unknown(f"{name} cannot be read: {translate(exc).text}")
+                self.usage.add_unknown(f"cannot read {name}: {translate(exc).text}")
             return
         storage_refs = [
             storage_ref for tree in trees for storage_ref in references.references_of(tree)
@@ -517,7 +525,7 @@ class _UsageReader:
                 and storage_ref.format not in (None, *chains.STANDALONE_FORMATS)
             ):
                 volume_label = "/".join(map(str, storage_ref.volume))
-                self.usage.add_unknown(f"{volume_label}, a disk of {user.name}, is not there")
+                self.usage.add_unknown(f"{volume_label}, a disk of {user.name}, does not exist")
         if storage_ref.server:
             self.usage.add([("server", storage_ref.server)], user)
             if not storage_ref.chain_complete and storage_ref.format not in (
@@ -525,7 +533,7 @@ class _UsageReader:
                 *chains.STANDALONE_FORMATS,
             ):
                 self.usage.add_unknown(
-                    f"{storage_ref.server}, a disk of {user.name}, lies on a server"
+                    f"{storage_ref.server}, a disk of {user.name}, is on a server"
                 )
         if path:
             self.chain(path, storage_ref, user, in_creation)
@@ -550,16 +558,15 @@ class _UsageReader:
             return
         if chain.unreadable or chain.broken:
             reason = chain.unreadable or chain.broken
-            self.usage.add_unknown(f"what {user.name} needs is not known: {reason}")
+            self.usage.add_unknown(f"cannot determine the backing files of {user.name}: {reason}")
         elif (
             chain.missing_path
             and not in_creation
             and not _surely_gone(self.conn, chain.missing_path)
         ):
             self.usage.add_unknown(
-                f"{chain.missing_path}, which {user.name} needs, is not there: its file system "
-                f"may not "
-                "be mounted"
+                f"{chain.missing_path}, which {user.name} uses, does not exist: its file system "
+                "may not be mounted"
             )
 
     def remote_chain(
@@ -579,9 +586,7 @@ class _UsageReader:
                 volume_xml = volume_content.definition(self.conn.storageVolLookupByPath(path))
             except libvirt.libvirtError:
                 if not storage_ref.chain_complete:
-                    self.usage.add_unknown(
-                        f"{path}, which {user.name} needs, is in no storage pool"
-                    )
+                    self.usage.add_unknown(f"{path}, which {user.name} uses, is in no storage pool")
                 return
             except errors.VirtError as exc:
                 self.usage.add_unknown(exc.text)
@@ -609,7 +614,7 @@ class _UsageReader:
         chain = chains.read(path)
         real = identity.real(path)
         if chain.unreadable:
-            self.usage.images[real] = f"what {path} needs is not known: {chain.unreadable}"
+            self.usage.images[real] = f"cannot determine the files of {path}: {chain.unreadable}"
         for part in chain.paths[1:]:
             self.usage.add(identity.keys_of(part), StorageUser(path, file=real))
 
@@ -625,14 +630,10 @@ class _UsageReader:
             return
         if kind in FILES and target and self.local:
             if not active and kind != "dir" and not _is_mounted(target):
-                self.usage.add_unknown(
-                    f"storage pool {name} is not started: what it holds is not known"
-                )
+                self.usage.add_unknown(f"storage pool {name} is inactive: its content is unknown")
             self.folder(target)
         elif not active and kind in (*FILES, "gluster"):
-            self.usage.add_unknown(
-                f"storage pool {name} is not started: what it holds is not known"
-            )
+            self.usage.add_unknown(f"storage pool {name} is inactive: its content is unknown")
         for volume in volumes:
             self.volume(volume)
 
@@ -642,7 +643,7 @@ class _UsageReader:
         except FileNotFoundError:
             return
         except OSError as exc:
-            self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
+            self.usage.add_unknown(f"cannot search {folder}: {exc.strerror}")
             return
         for path in paths:
             self.image(path)
@@ -654,7 +655,7 @@ class _UsageReader:
         except bounded_io.StorageTimeout:
             pass  # the timeout is recorded
         except OSError as exc:
-            self.usage.add_unknown(f"{folder} cannot be looked through: {exc.strerror}")
+            self.usage.add_unknown(f"cannot search {folder}: {exc.strerror}")
 
     def volume(self, volume: libvirt.virStorageVol) -> None:
         """Add the backing files of a volume, from its header or from libvirt's description."""
@@ -687,7 +688,7 @@ class _UsageReader:
             if not mounts.is_fuse(mount.kind):  # any user can mount one with an arbitrary source
                 self.use(mount.source, f"this host, mounted at {mount.mount_point}")
         for line in mounts.lines(_SWAPS)[1:]:
-            self.use(mounts.unescape(line.split(" ")[0]), "this host, for its swap")
+            self.use(mounts.unescape(line.split(" ")[0]), "this host, as swap")
         with contextlib.suppress(OSError):
             for name in os.listdir("/sys/block"):
                 for path in (
@@ -723,12 +724,12 @@ def decide(
             reason = used.keep_reason(keys_of(conn, path), to_delete)
             far = not reason and others_may_have(conn, path)
         if unresponsive:
-            return f"{', '.join(sorted(unresponsive))} does not answer"
+            return f"{', '.join(sorted(unresponsive))} does not respond"
         other_hosts = None if path in unused_paths else far
         if other_hosts:
             identities[path] = file_identity(conn, path)
             reason = (
-                f"other hosts may have it ({other_hosts}) and were not asked: salt-run asks them"
+                f"other hosts may use it ({other_hosts}) and were not asked; salt-run asks them"
             )
         return reason
 

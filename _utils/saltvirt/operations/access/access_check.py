@@ -35,7 +35,10 @@ _REDACTIONS = (
         re.compile(r"\b(used by|needed by|is a disk of) .*", re.DOTALL),
         rf"\1 {confidential.ANONYMOUS}",
     ),
-    (re.compile(r"\b(nobody uses it:) .*", re.DOTALL), rf"\1 {confidential.REASONS}"),
+    (
+        re.compile(r"\b(nobody uses it:|proven to be unused:) .*", re.DOTALL),
+        rf"\1 {confidential.REASONS}",
+    ),
     (re.compile(r"\b(virt:ha:reserve:) [^;]*"), rf"\1 {confidential.ROOM}"),
     (re.compile(r"\balready has \S+ of group\b"), f"already has {confidential.ANONYMOUS} of group"),
 )
