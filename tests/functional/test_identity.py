@@ -126,7 +126,7 @@ def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
     with lock.guest(named.opts, "db1", "x"), lock.guest(named.opts, "web1", "y"):
         told = verb(named, report, "db1", "web1").check().reasons
     assert [why.split(", process")[0] for why in told[:2]] == ["db1: x", "web1: y"]
-    assert [why.split(" by")[0] for why in told[2:]] == ["db1 is kept", "web1 is kept"]
+    assert [why.split(" by")[0] for why in told[2:]] == ["db1 is managed", "web1 is managed"]
     assert mine(named, verb.function) == []
 
 
@@ -134,7 +134,7 @@ def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
 @pytest.mark.parametrize("kept", ["db1", "web1"])
 def test_a_guest_that_is_kept_and_a_name_of_one_are_left_alone(named, report, verb, kept):
     ha_provider.store_managed(named.opts, {kept: "somebody"})
-    with pytest.raises(errors.OperationFailed, match=f"{kept} is kept by somebody"):
+    with pytest.raises(errors.OperationFailed, match=f"{kept} is managed by somebody"):
         verb(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
     assert mine(named, verb.function) == []
@@ -155,7 +155,7 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
     assert "web1: it may be on a host that does not answer: hv2" in why
     with pytest.raises(errors.OperationFailed, match="it may be on a host"):
         verb(named, report, "db1", "web1").run()
-    verb(named, report, "db1", "web1", sure=True).run()
+    verb(named, report, "db1", "web1", name_is_free=True).run()
     assert "web1" in named.guests
 
 
@@ -395,7 +395,7 @@ def test_a_copy_that_fails_is_purged_and_its_key_goes(named, store, report, monk
     ("answer", "kind", "words"),
     [
         (down("hv1"), errors.OperationFailed, r"hv1: down: .*; nothing was created"),
-        (lost("hv1"), errors.ConnectionFailed, r"may be making web1.*virt.repair name=web1"),
+        (lost("hv1"), errors.ConnectionFailed, r"may be creating web1.*virt.repair name=web1"),
         (Answer("hv1", error="no room", kind="failed"), errors.OperationFailed, "^hv1: no room"),
     ],
 )

@@ -346,7 +346,7 @@ def test_a_hypervisor_that_virt_hosts_lost_keeps_it(monkeypatch):
 
 def test_a_master_of_masters_does_not_know_all_hosts(no_master):
     done = purging.on_host(Cloud(free("hv2"), order_masters=True), "hv1", "web1")
-    assert "hosts below one that does not answer" in done.keep["/nfs/a"]
+    assert "hosts below a syndic that does not answer" in done.keep["/nfs/a"]
     assert done.delete == ["/own"]
 
 

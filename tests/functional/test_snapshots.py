@@ -351,7 +351,7 @@ def test_the_runner_lists_what_there_is(runner, dom):
     assert found["comment"] == "test on hv1 has 3 snapshots"
     assert [one["name"] for one in found["snapshots"]] == ["a", "b", "c"]
     header, *rows = found["table"]
-    assert header == ["snapshot", "taken", "kind", "guest was", "on top of", "current"]
+    assert header == ["snapshot", "taken", "kind", "guest was", "based on", "current"]
     assert [(row[0], *row[2:]) for row in rows] == [
         ("a", "internal", "running", None, ""),
         ("b", "internal", "running", "a", ""),
