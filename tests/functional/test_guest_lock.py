@@ -22,7 +22,7 @@ HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from saltvirt.host.domain import guest_lock
-with guest_lock.held(sys.argv[2], "virt.clone", "web1"):
+with guest_lock.acquire(sys.argv[2], "virt.clone", "web1"):
     print("held", flush=True)
     time.sleep(600)
 """

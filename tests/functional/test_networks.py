@@ -285,7 +285,7 @@ def test_a_device_that_is_in_a_bridge_is_told_from_one_that_is_not():
         "ip link add name b0 type bridge; "
         "ip link add name in0 master b0 type veth peer name out0; "
         f"{sys.executable} -c 'from saltvirt.host.network import links; "
-        'print(sorted(links.plugged()), links.kinds()["b0"])\''
+        'print(sorted(links.bridge_ports()), links.kinds()["b0"])\''
     )
     done = subprocess.run(
         ["unshare", "--net", "bash", "-c", script],
