@@ -28,7 +28,7 @@ def check():
     """It is never old."""
 '''
 # the code of decisions and messages
-_RULES = ("saltvirt/ha/", "saltvirt/haagent/", "saltvirt/schema.py")
+_RULES = ("saltvirt/ha/model/", "saltvirt/ha/agent/", "saltvirt/schema.py")
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
