@@ -85,7 +85,7 @@ def test_define_keeps_vport_and_tag(virt, conn):
 
 def test_define_twice_is_refused(virt, conn):
     virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP)
-    with pytest.raises(CommandExecutionError, match="network lab is there already"):
+    with pytest.raises(CommandExecutionError, match="network lab already exists"):
         virt["virt.network_define"]("lab", None, "nat", ipv4_config=IP)
 
 
@@ -191,7 +191,7 @@ def test_an_error_that_is_not_about_the_name_is_libvirts_own():
 
 
 # libvirt 11 deletes a host's own device when it cannot make a bridge of that name. Each host has lo
-TAKEN = "network lab: this host has a device lo already, and libvirt makes a bridge of its own"
+TAKEN = "network lab: this host already has a device lo, and libvirt would create a"
 
 
 @pytest.mark.parametrize(("start", "autostart"), [(True, False), (False, True)])

@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_network_is_said(applied, hv):
     before = applied.durable_step()
     answer = applied("network_running", "lab2", **NAT, bridge="br0")
     assert (answer["result"], answer["changes"]) == (False, {})
-    assert "lab2: this host has a device br0 already" in answer["comment"]
+    assert "lab2: this host already has a device br0" in answer["comment"]
     hv.sh("ip link show br0")
     assert applied.durable_step() == before
 

@@ -74,11 +74,11 @@ def _carry_out(
     restart: stop and start the network.
     """
     if restart:
-        undo.push("start the network again", _start_again, conn, network)
+        undo.push("restart the network", _start_again, conn, network)
     if difference.redefined or difference.live or "persistent" in changes:
         networks.apply(conn, network, difference, live=not restart)
         old = difference.current.tostring()
-        undo.push("put the network back", conn.networkDefineXML, old)
+        undo.push("restore the network", conn.networkDefineXML, old)
     if "autostart" in changes:
         networks.set_autostart(network, changes["autostart"]["new"])
     if restart:
@@ -99,7 +99,7 @@ def _start_again(conn: libvirt.virConnect, network: libvirt.virNetwork) -> None:
     if links.kinds().get(bridge) != "bridge":  # Open vSwitch keeps its ports
         return
     for tap in _taps(conn, network):
-        tools.run(["ip", "link", "set", "dev", tap, "master", bridge], f"connect {tap} again")
+        tools.run(["ip", "link", "set", "dev", tap, "master", bridge], f"reconnect {tap}")
 
 
 def _interfaces(
@@ -147,8 +147,7 @@ def remove(
     if guest_names and not force:
         raise errors.InvalidInput(
             f"network {name} on {conn.getHostname()} is used by "
-            f"{confidential.sensitive_names(guest_names)}; "
-            "force: True removes it anyway"
+            f"{confidential.sensitive_names(guest_names)}; to remove it anyway, set force: True"
         )
     active, persistent = bool(network.isActive()), bool(network.isPersistent())
     outcome.switch("active", active, False, "stopped")

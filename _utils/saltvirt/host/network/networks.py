@@ -50,8 +50,7 @@ def define(
     name = spec.name
     if name in names(conn):
         raise errors.AlreadyExists(
-            f"network {name} is there already on {conn.getHostname()}; "
-            "virt.network_update changes it"
+            f"network {name} already exists on {conn.getHostname()}; virt.network_update changes it"
         )
     desired = build(spec)
     if start or autostart:
@@ -162,8 +161,8 @@ def refuse_bridge_taken(name: str, network: Network) -> None:
     bridge = _bridge(network)
     if bridge and bridge in links.kinds():
         raise errors.AlreadyExists(
-            f"network {name}: this host has a device {bridge} already, and libvirt makes a bridge "
-            f"of its own: name another one, or give forward=bridge to use {bridge}"
+            f"network {name}: this host already has a device {bridge}, and libvirt would create a "
+            f"bridge with that name: choose another name, or set forward=bridge to use {bridge}"
         )
 
 
@@ -184,12 +183,12 @@ def _change(
         refuse_bridge_taken(network.name(), new)
     with translated(f"update network {network.name()}"), UndoStack() as undo:
         conn.networkDefineXML(new.tostring())
-        undo.push(f"put back network {network.name()}", conn.networkDefineXML, old.tostring())
+        undo.push(f"restore network {network.name()}", conn.networkDefineXML, old.tostring())
         for change in live:
             _apply(network, change, change.command, change.xml)
             inverse = {"add": "delete", "delete": "add"}.get(change.command, change.command)
             xml = change.old_xml or change.xml
-            undo.push(f"put back {change.path}", _apply, network, change, inverse, xml)
+            undo.push(f"restore {change.path}", _apply, network, change, inverse, xml)
         undo.success()
 
 
