@@ -23,6 +23,9 @@ class Fleet:
     def hosts(self, only=None):
         return ["hv1"]
 
+    def connected(self, hosts):
+        return set(hosts) & set(self.hosts())
+
     def ask(self, hosts, fun, kwarg=None, **options):
         if not hosts:
             return

@@ -93,7 +93,7 @@ def _relays(guest):
 
 def test_it_shows_and_types_and_is_left_by_the_escape(typist, guest):
     one = typist("web1").attached()
-    assert b"^] leaves it" in one.seen
+    assert b"^] to leave it" in one.seen
     assert termios.tcgetattr(one.theirs)[3] & (termios.ICANON | termios.ECHO | termios.ISIG) == 0
     one.type(b"\x1b")  # SeaBIOS offers its menu, and ESC takes it
     one.until(b"boot device")
@@ -108,9 +108,11 @@ def test_it_shows_and_types_and_is_left_by_the_escape(typist, guest):
 def test_another_one_has_it(typist):
     one = typist("web1").attached()
     two = typist("web1")
-    assert two.error == ("hv1: the serial console of w is in useeb1; force=True takes it")
+    assert two.error == (
+        "hv1: the serial console of web1 is in use; to take it over, use force=True"
+    )
     three = typist("web1", "force").attached()
-    assert "the guest runs: somebody else took it" in one.error
+    assert "the guest runs: another user has taken over the console" in one.error
     three.type(b"\x1b")
     three.until(b"boot device")
     three.type(b"\x1d")
@@ -140,7 +142,7 @@ def test_the_hypervisor_goes_without_a_word(typist, guest):
 
 def test_the_terminal_goes(typist, guest):
     one = typist("web1").attached()
-    os.close(one.guest_ids)
+    os.close(one.ours)
     one.process.wait(60)
     until(lambda: not _relays(guest), "no process of it is left")
 

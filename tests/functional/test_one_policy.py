@@ -132,7 +132,7 @@ def test_more_memory_and_cpus_are_admitted(made, verb, more):
     modules = made.load(placement={**BARE, "memory_ratio": 3})
     define(made.conn, "a", 900)
     before = made.conn.lookupByName("a").XMLDesc()
-    with pytest.raises(errors.VirtError, match="wanted") as caught:
+    with pytest.raises(errors.VirtError, match="requested") as caught:
         modules[verb]("a", more)
     assert type(caught.value).__name__ == "NoRoom"
     assert made.conn.lookupByName("a").XMLDesc() == before

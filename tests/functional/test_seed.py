@@ -272,7 +272,7 @@ def test_links_in_the_guest_never_lead_to_the_host(tmp_path, data):
     tree = DirTree(root)
     assert tree.read("/etc/salt/pki/minion/minion.pem").decode() == data.private_key
     (root / "etc/loop").symlink_to("loop")
-    with pytest.raises(errors.SeedFailed, match="circle"):
+    with pytest.raises(errors.SeedFailed, match="loop of links"):
         tree.read("/etc/loop")
 
 
