@@ -60,7 +60,7 @@ class SingleJobs:
         on_stall: StallNotice | None = None,
     ) -> Answer:
         """See Jobs."""
-        return fleet.gather([host], fun, kwarg, long=True, watch=watch, quiet=on_stall)[host]
+        return fleet.gather([host], fun, kwarg, long=True, watch=watch, on_stall=on_stall)[host]
 
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
@@ -181,7 +181,7 @@ class BatchedJobs:
                     fun,
                     call_arguments,
                     watch=_watch(batch),
-                    quiet=_combined_notice(batch, slot.free),
+                    on_stall=_combined_notice(batch, slot.free),
                 )
                 for call, answer in zip(batch, answers, strict=True):
                     call.answer = answer
