@@ -1,7 +1,8 @@
-"""What the agent of a host does: one step each beat, from what it has heard and what libvirt and
-the watchdog's device say.
+"""Steps of a host's agent: one step for each heartbeat, from the messages that the agent has
+received and from the state of libvirt and of the watchdog device.
 
-It is a service of its own: the minion, and what Salt does to its modules, are nothing to it.
+The agent is a service of its own: it depends neither on the minion nor on what Salt does to its
+modules.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentStep:
-    """In this order: state.kept is written down, beat is sent, actions are carried out."""
+    """The result of a step. The caller acts in this order: write state.saved to the disk, send
+    beat, carry out actions."""
 
     state: AgentState
     beat: Heartbeat
@@ -49,7 +51,8 @@ class AgentStep:
 
 
 def step(before: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> AgentStep:
-    """One step: what it has heard is followed, then it says what it knows and acts."""
+    """Return one step: the agent follows the messages that it has received, then reports its state
+    in a heartbeat and acts."""
     state = replace(before)
     _listen(state, view)
     _follow(state, view, now_s, policy)
@@ -74,7 +77,8 @@ def _tried(state: AgentState, view: AgentView) -> dict[str, int]:
 
 
 def _guest_statuses(state: AgentState, view: AgentView) -> dict[str, GuestStatus]:
-    """Guests as libvirt has them, and those that were here and are no longer."""
+    """Return the guests as libvirt reports them, and as stopped those that were on this host and
+    are missing now."""
     missing = {
         name: GuestStatus(state.tried[name], messages.STOPPED)
         for name, record in state.saved.registry.guests.items()
@@ -83,11 +87,12 @@ def _guest_statuses(state: AgentState, view: AgentView) -> dict[str, GuestStatus
     return {**view.guests, **missing}
 
 
-# -- what it hears ---------------------------------------------------------------------------------
+# -- received heartbeats and messages --------------------------------------------------------------
 
 
 def _listen(state: AgentState, view: AgentView) -> None:
-    """Beats of peers: whom it acknowledges, what they said of themselves."""
+    """Process the heartbeats of peers: update the acknowledgements that this host sends, and the
+    states that the peers reported of themselves."""
     acks, states, heard_s = dict(state.acks), dict(state.saved.pledges), dict(state.heard_s)
     for source in (view.beats, view.stored):
         for host, arrived in source.items():
@@ -107,26 +112,27 @@ def _listen(state: AgentState, view: AgentView) -> None:
 
 
 def _may_store(beat: Heartbeat, view: AgentView) -> bool:
-    """What a peer says of itself is on the disk before it is acknowledged: where nothing new can be
-    written down, only what the disk has, whatever became of what was being written."""
+    """Return whether a peer's state is on the disk, which it must be before the peer is
+    acknowledged. If nothing new can be written, only a state that is in each version that the disk
+    may contain counts, because the result of the pending write is unknown."""
     states = [state.pledges.get(beat.host) for state in view.disk or ()]
     return all(state is not None and state.lasting == beat.host_state.lasting for state in states)
 
 
 def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> None:
-    """Calls of masters: grants the lead, promises, keeps the registry. All that must be written
-    down first."""
+    """Process the messages of masters: grant the lead, promise not to acknowledge hosts, store the
+    registry. All of it must be written to the disk before the heartbeat goes out."""
     for arrived in view.messages.values() if view.disk is None else ():
         message, saved = arrived.message, state.saved
         granted_s = now_s - state.granted_s
         if not message.asks or not safety.may_grant(message, saved.term, saved.leader):
             continue
-        # a shorter time of new settings counts for the next grant
+        # a shorter time from new settings applies to the next grant
         lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
         if not safety.lead_is_over(message, saved.leader, granted_s, lead_lease_s):
             continue
         if message.term == saved.term and message.seq <= saved.claim:
-            continue  # it was answered before
+            continue  # the message was answered before
         saved = replace(saved, term=message.term, leader=message.master, claim=message.seq)
         state.saved, state.granted_s, state.lead_lease_s = saved, now_s, policy.lead_lease_s
         if message.leading:
@@ -149,7 +155,8 @@ def _obey(
 
 
 def _store_registry(saved: SavedAgentState, message: LeaderMessage) -> SavedAgentState:
-    """The registry: what comes is kept; what enough keep is acted by."""
+    """Store the registry of the message as pending, and act on a pending registry as soon as enough
+    hosts store it."""
     pending = max(
         saved.pending, message.registry or saved.pending, key=lambda registry: registry.stamp
     )
@@ -163,7 +170,8 @@ def _store_registry(saved: SavedAgentState, message: LeaderMessage) -> SavedAgen
 
 
 def record_send(state: AgentState, now_s: float, policy: HaPolicy) -> None:
-    """When the beats were sent by which it may feed, the one that goes out now among them."""
+    """Record the send times of the heartbeats whose acknowledgement still allows feeding the
+    watchdog, including the heartbeat that goes out now."""
     useful = {
         seq: sent_s for seq, sent_s in state.sent.items() if now_s - sent_s < policy.feed_lease_s
     }
@@ -171,7 +179,8 @@ def record_send(state: AgentState, now_s: float, policy: HaPolicy) -> None:
 
 
 def renew_lease(state: AgentState, view: AgentView) -> None:
-    """When the last beat was sent that the master or enough peers have acknowledged."""
+    """Update lease_from_s: the send time of the last heartbeat that the master or enough peers have
+    acknowledged."""
     masters = [_acked_s(state, arrived.message.acks) for arrived in view.messages.values()]
     members = state.saved.registry.members
     peers = sorted(
@@ -185,7 +194,8 @@ def renew_lease(state: AgentState, view: AgentView) -> None:
 
 
 def _announce(state: AgentState, view: AgentView, policy: HaPolicy) -> None:
-    """By what it feeds its watchdog, as others may count on it."""
+    """Update the times with which the agent feeds its watchdog (feed_lease_s, watchdog_s) to values
+    on which other machines may rely."""
     members = state.saved.registry.members
     acks = agent_facts.count_acks(state, view, state.first_seq)
     feed_lease_s, watchdog_s = state.feed_lease_s, state.watchdog_s
@@ -205,11 +215,12 @@ def _peers_acked_s(state: AgentState, view: AgentView) -> list[float | None]:
     ]
 
 
-# -- what it is about ------------------------------------------------------------------------------
+# -- phase and heartbeat ---------------------------------------------------------------------------
 
 
 def _update_phase(state: AgentState, view: AgentView, now_s: float) -> None:
-    """Since when it is asked to stop, what it is about, and since which beat."""
+    """Update the time since which the agent is asked to stop, its phase, and the first heartbeat of
+    that phase."""
     state.stop_since_s = None if not view.request else state.stop_since_s or now_s
     state.seq += 1
     phase = _phase(state, view)
@@ -234,9 +245,10 @@ def _freezes(view: AgentView, policy: HaPolicy) -> bool:
 
 
 def _update_believed(state: AgentState, view: AgentView, armed: bool) -> None:
-    """Who may count on the watchdog: all who heard a beat that says that it is armed, until enough
-    have acknowledged one that says that it is not. Also of one that nobody needed any more before
-    they heard of it: it is armed, and is to be put at rest."""
+    """Update whether other machines may rely on the watchdog. They rely on it from the first
+    heartbeat that says that the watchdog is armed until enough peers have acknowledged a heartbeat
+    that says that it is not armed. This also holds for a watchdog that became unnecessary before
+    any peer heard of it: the watchdog is armed, and is to be disarmed."""
     if armed:
         state.believed, state.unpledged = True, 0
     if armed or not (state.believed or view.works):

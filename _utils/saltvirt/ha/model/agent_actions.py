@@ -1,4 +1,4 @@
-"""What an agent does: its watchdog, its guests, its end."""
+"""Actions of an agent: on its watchdog, on its guests, and at its end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class ActionPlanner:
     now_s: float
 
     def actions(self) -> list[AgentAction]:
-        """Guests first: what must not run is killed before the watchdog is fed."""
+        """Return the actions, those on guests first: a guest that must not run is killed before the
+        watchdog is fed."""
         registry, state, view = self.state.saved.registry, self.state, self.view
         if safety.is_given_up(registry.host(state.host), state.boot):
             killed = self._kill("the others have proven that this host is gone")
@@ -73,8 +74,9 @@ class ActionPlanner:
         return watchdog_actions + self._guests()
 
     def _renews(self) -> str:
-        """Why it counts as started anew, though its host has not booted; or nothing. None of its
-        guests runs, so what others conclude from that is true."""
+        """Return why the agent takes a new boot number although its host has not booted; "" if it
+        does not. None of the host's guests runs, so conclusions of other machines from the new
+        number are true."""
         state = self.state
         if agent_facts.alive(self.view):
             return ""
@@ -108,7 +110,8 @@ class ActionPlanner:
         return safety.may_disarm(acks, members, self.state.phase == SHUT_DOWN)
 
     def _is_announced(self) -> bool:
-        """Enough know what it is about; for that it does not wait without end."""
+        """Return whether enough peers know the agent's phase. The agent waits for them at most
+        shutdown_wait_s."""
         needed = quorum.peers_needed(self.state.saved.registry.members)
         is_acked = agent_facts.count_acks(self.state, self.view, self.state.phase_seq) >= needed
         return is_acked or self._waited(self.policy.shutdown_wait_s)
@@ -117,7 +120,8 @@ class ActionPlanner:
         return self.state.stop_since_s is not None and self.now_s - self.state.stop_since_s >= max_s
 
     def _ending(self) -> list[AgentAction]:
-        """Before the agent ends, what lives elsewhere is killed, by what its peers know by now."""
+        """Return the actions before the agent ends: it first kills guests that live on other hosts,
+        according to the newest registry that its peers know."""
         foreign = [action for action in self._guests() if action.kind in (KILL, STOP_GUEST)]
         if foreign or not self._is_current():
             return foreign
@@ -126,7 +130,8 @@ class ActionPlanner:
         return [AgentAction(EXIT, reason="its watchdog is at rest, and that is known")]
 
     def _is_current(self) -> bool:
-        """No peer that it hears acts by a later registry."""
+        """Return whether the agent has its lease, and no peer that it hears acts on a later
+        registry."""
         versions = [
             arrived.beat.applied
             for source in (self.view.beats, self.view.stored)
@@ -172,21 +177,23 @@ class ActionPlanner:
         if is_own:
             return self._own_guest(name, record, status or _ABSENT)
         if status is None or (record.target, record.target_boot) == (me, boot):
-            return None  # it is on its way
+            return None  # the guest is on its way
         if status.state not in ALIVE and self._may_be_the_last(name, record):
             return None
         return self._foreign_guest(name, record, status)
 
     def _may_be_the_last(self, name: str, record: HaGuestRecord) -> bool:
-        """The definition that libvirt has here may be the only one, or the newest: the guest lives
-        nowhere, and was here last. What a host has kept over a death is older than what was told
-        since: by it a guest would write below an overlay, or go on with memory of long ago."""
+        """Return whether libvirt's definition of the guest on this host may be the only one or the
+        newest one: the guest lives nowhere, and this host had it last. A definition that a host
+        kept while it was dead is older than those that masters have sent since: with the old
+        definition, the guest would write below an overlay, or resume from outdated memory."""
         if record.host:
             return record.host == self.state.host
         return record.last in (self.state.host, "") or name not in self.view.definitions
 
     def _lease(self, name: str, record: HaGuestRecord) -> AgentAction | None:
-        """It is got when it is asked for, and kept until the guest may start here or elsewhere."""
+        """Return the action on the lease of the guest's disks: the agent takes the lease if the
+        registry asks for it, and holds it until the guest may start here or elsewhere."""
         me = self.state.host
         if record.taker == me:
             asks = self.view.leases.get(name) != record.changed
@@ -197,7 +204,7 @@ class ActionPlanner:
         return AgentAction(KILL, name, reason="its disks' lease is no longer this host's")
 
     def _foreign_guest(self, name: str, record: HaGuestRecord, status: GuestStatus) -> AgentAction:
-        """A guest that is no longer this host's."""
+        """Return the action on a guest that no longer belongs to this host."""
         if status.state in ALIVE:
             well = status.state == RUNNING and not status.trouble
             kind = STOP_GUEST if record.gentle and well else KILL
@@ -207,7 +214,7 @@ class ActionPlanner:
     def _own_guest(
         self, name: str, record: HaGuestRecord, status: GuestStatus
     ) -> AgentAction | None:
-        """A guest that is this host's."""
+        """Return the action on a guest that belongs to this host."""
         if not record.run:
             running = status.state == RUNNING
             return AgentAction(STOP_GUEST, name, reason=record.why) if running else None
@@ -224,13 +231,15 @@ class ActionPlanner:
         return AgentAction(ADOPT, name, record.epoch)
 
     def _may_start(self, name: str, record: HaGuestRecord, status: GuestStatus) -> bool:
-        """Of one that ended in the epoch that it is to have, the leader decides what follows."""
+        """Return whether the guest may start here. If the guest ended in the epoch that it is to
+        have, the leader decides what follows."""
         has_ended = status.state in (CRASHED, FAILED, STOPPED) and status.epoch >= record.epoch
         may = not has_ended and self.state.phase == WORKING and not self._awaits_watchdog()
         state, tried = self.state, self.state.tried.get(name, 0)
         return may and safety.may_start(record, state.host, state.boot, self.lease, tried)
 
     def _awaits_watchdog(self) -> bool:
-        """The one that there is has to be armed first: else nobody could count on it."""
+        """Return whether the watchdog device has to be armed before guests start: otherwise no
+        other machine could rely on it."""
         wants = agent_facts.wants_watchdog(self.state, self.view, self.state.phase)
         return wants and self.view.watchdog and not self.view.works

@@ -1,4 +1,4 @@
-"""What an agent can tell from what it sees, for what it says and for what it does."""
+"""Facts that an agent derives from its view, for its heartbeats and for its actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def acks_of_peers(state: AgentState, view: AgentView) -> dict[str, HeartbeatAck]:
-    """{peer: the last beat of this host in this boot that it acknowledges}, by either way."""
+    """Return {peer: the last heartbeat of this host in this boot that the peer acknowledges}, over
+    the network or through shared pools."""
     acks: dict[str, HeartbeatAck] = {}
     members = state.saved.registry.members
     for source in (view.beats, view.stored):
@@ -27,7 +28,8 @@ def acks_of_peers(state: AgentState, view: AgentView) -> dict[str, HeartbeatAck]
 
 
 def count_acks(state: AgentState, view: AgentView, seq: int) -> int:
-    """How many have acknowledged that beat of this host, or a later one."""
+    """Return how many peers and masters have acknowledged that heartbeat of this host, or a later
+    one."""
     acks = list(acks_of_peers(state, view).values())
     for arrived in view.messages.values():
         if quorum.master_votes(state.saved.registry.members, arrived.message.alone):
@@ -36,7 +38,8 @@ def count_acks(state: AgentState, view: AgentView, seq: int) -> int:
 
 
 def consents(state: AgentState, guest: str, epoch: int, now_s: float, policy: HaPolicy) -> bool:
-    """Whether a guest that migrates here may come in: asked of the target before libvirt is."""
+    """Return whether a guest may migrate to this host. The source asks the target's agent before
+    libvirt migrates."""
     record = state.saved.registry.guests.get(guest)
     if record is None or state.phase != WORKING:
         return False
@@ -46,7 +49,8 @@ def consents(state: AgentState, guest: str, epoch: int, now_s: float, policy: Ha
 
 
 def feed_lease_s(state: AgentState, policy: HaPolicy) -> float:
-    """So long after it sent the beat that was acknowledged it feeds its watchdog."""
+    """Return the time limit within which the host feeds its watchdog, from the moment when it sent
+    the last acknowledged heartbeat."""
     own_s = policy.feed_lease_s
     return own_s if state.feed_lease_s is None else min(own_s, state.feed_lease_s)
 
@@ -60,7 +64,8 @@ def alive(view: AgentView) -> list[str]:
 
 
 def wants_watchdog(state: AgentState, view: AgentView, phase: str) -> bool:
-    """It is armed while guests run here, or are to: a host without any is never reset."""
+    """Return whether the watchdog is to be armed: guests run on this host, or are to run there. A
+    host without guests is never reset."""
     registry = state.saved.registry
     if phase in (RESTING, SHUT_DOWN) or not registry.armed or len(registry.members) < 2:
         return False

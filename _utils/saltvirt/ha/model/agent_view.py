@@ -1,4 +1,4 @@
-"""What an agent sees, what it remembers, and what it can do."""
+"""The view of an agent, its memory, and its possible actions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from saltvirt.ha.model.messages import (
 )
 from saltvirt.ha.model.registry import Registry
 
-# what its own machine asks of the agent
+# requests of the host to its agent
 STOP, SHUTDOWN, REBOOT = "stop", "shutdown", "reboot"
-# what it does
+# actions of the agent
 FEED, ARM, DISARM = "feed", "arm", "disarm"
 START, ADOPT, KILL, DROP, SEND_AWAY, LEASE = (
     "start", "adopt", "kill", "drop", "migrate", "lease",
@@ -28,15 +28,18 @@ STOP_GUEST, EXIT, POWER_OFF, RENEW = "stop", "exit", "power off", "renew"
 
 @dataclass(frozen=True)
 class AgentView:
-    """What the agent sees. beats: the last that came from each peer by the network; stored:
-    those that it last read on shared pools. calls: the last of each master. guests: what
-    libvirt has of guests that high availability has started or may start. watchdog: there is a
-    device; works: it is open, and feeding it did no harm. storage_silent_s, pools_silent: as
-    Beat has them. asked: stop, shutdown, reboot or nothing. leases: guests whose disks' lease
-    this host has got. watchdog_s: unfed so long, it is to cut the power. program, settings:
-    digests of what this agent runs by. definitions: guests of which it keeps the definition that
-    masters told. disk: None, or nothing new can be written down now, and
-    this is what the disk may have, each of them."""
+    """What the agent observes.
+
+    beats: the last heartbeat that came from each peer over the network; stored: the last heartbeat
+    of each peer that was read from shared pools. messages: the last message of each master. guests:
+    the guests in libvirt that high availability has started or may start. watchdog: a watchdog
+    device exists; works: the device is open, and feeding it raised no error. storage_silent_s,
+    pools_silent: see Heartbeat. request: stop, shutdown, reboot or "". leases: the guests whose
+    disk lease this host holds. watchdog_s: the time without feeding after which the watchdog is to
+    cut the power. program, settings: digests of the agent's program and settings. definitions: the
+    guests whose definition, as sent by masters, the agent stores. disk: None, or, if nothing new
+    can be written now, each state that the disk may contain.
+    """
 
     beats: dict[str, ReceivedHeartbeat] = field(default_factory=dict)
     stored: dict[str, ReceivedHeartbeat] = field(default_factory=dict)
@@ -57,10 +60,12 @@ class AgentView:
 
 @dataclass(frozen=True)
 class SavedAgentState:
-    """What must be on the disk before a beat goes out that says so: it outlives the host's power.
+    """The part of the state that must be on the disk before a heartbeat that announces it goes out:
+    it survives a loss of the host's power.
 
-    term, leader, claim: to whom the lead is granted, and his last call. pending: the registry
-    that is kept for the leader; registry: the last that may be acted by.
+    term, leader, claim: the term and the master of the granted lead, and the last message of that
+    master. pending: the registry that the agent stores for the leader; registry: the last registry
+    on which the agent may act.
     """
 
     promises: dict[str, FenceVote] = field(default_factory=dict)
@@ -74,17 +79,18 @@ class SavedAgentState:
 
 @dataclass
 class AgentState:
-    """What the agent knows from step to step; a step changes a copy of it. kept: over a loss of
-    power; seq, believed, unpledged, tried, phase, feed_lease_s, watchdog_s, lead_lease_s: over its
-    own restarts in one boot; the rest begins anew.
+    """The agent's memory from step to step; a step changes a copy of it. saved survives a loss of
+    power. seq, believed, unpledged, tried, phase, feed_lease_s, watchdog_s and lead_lease_s survive
+    restarts of the agent within one boot. The rest starts empty.
 
-    since_s: when it began. granted_s: when it last granted the lead. sent: seq to when. heard: last
-    beat of a peer by the network. believed: others may believe that its watchdog is armed.
-    unpledged: the first beat that said that it is not. phase, phase_seq: what it is about, and the
-    first beat that said so. tried: the last epoch of each guest that was here in this boot.
-    asked_s: since when it is to stop. first_seq: its first beat, since the agent began.
-    feed_lease_s, watchdog_s: by what it feeds its watchdog; see ``safety.announced_s``.
-    lead_lease_s: for so long it last granted the lead.
+    since_s: when the agent started. granted_s: when the agent last granted the lead. sent: seq to
+    its send time. heard_s: when the last heartbeat of each peer came over the network. believed:
+    other machines may believe that the watchdog is armed. unpledged: the first heartbeat that said
+    that the watchdog is not armed. phase, phase_seq: the phase, and the first heartbeat that
+    announced it. tried: the last epoch of each guest that was on this host in this boot.
+    stop_since_s: since when the agent is asked to stop. first_seq: the first heartbeat since the
+    agent started. feed_lease_s, watchdog_s: the times with which the agent feeds its watchdog; see
+    ``safety.announced_s``. lead_lease_s: the time for which the agent last granted the lead.
     """
 
     host: str
@@ -109,7 +115,7 @@ class AgentState:
     lead_lease_s: float | None = None
 
     def after_restart(self, now_s: float) -> AgentState:
-        """As it is after the agent's own restart."""
+        """Return the state after a restart of the agent."""
         initial = initial_state(self.host, self.boot, self.saved, now_s)
         seq = max(self.seq, initial.seq)
         return replace(
@@ -127,8 +133,8 @@ class AgentState:
         )
 
     def after_reboot(self) -> AgentState:
-        """As if its host had booted: none of its guests runs, nothing from before counts. Its
-        number is above each that others know."""
+        """Return the state as if the host had booted: none of its guests runs, and nothing from
+        before counts. The boot number is greater than each that other machines know."""
         record = self.saved.registry.host(self.host)
         behind = record.boot + 1 if record.boot > self.boot else 0
         return replace(
@@ -145,14 +151,14 @@ class AgentState:
 
 
 def initial_state(host: str, boot: int, saved: SavedAgentState, now_s: float) -> AgentState:
-    """The state of an agent after its host's start. Its beats are numbered by the clock, which
-    rises within a boot: no number is used twice, whatever was lost."""
+    """Return the state of an agent after its host's start. Heartbeats are numbered from the clock,
+    which rises within a boot: no number is used twice, even if the state was lost."""
     return AgentState(host, boot, saved, seq=int(now_s * 1000), since_s=now_s, granted_s=now_s)
 
 
 def must_save(old: SavedAgentState, new: SavedAgentState) -> bool:
-    """Whether it must be on the disk before the beat goes out. The numbers of beats and calls need
-    not be: they rise with each."""
+    """Return whether the new state must be on the disk before the heartbeat goes out. The numbers
+    of heartbeats and messages need not be there: they rise each time."""
     return _lasting(old) != _lasting(new)
 
 
@@ -164,8 +170,8 @@ def _lasting(saved: SavedAgentState) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AgentAction:
-    """What is to be done, and why, for the journal. guest, epoch, host: which, its epoch, and where
-    it migrates to."""
+    """An action, with its reason for the journal. guest, epoch, host: the guest, its epoch, and the
+    host that it migrates to."""
 
     kind: str
     guest: str = ""

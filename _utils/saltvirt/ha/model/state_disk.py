@@ -1,7 +1,8 @@
-"""What an agent does while its disk takes nothing, or is slow: it goes on by what is on the disk.
+"""Steps of an agent whose disk is slow or accepts no writes: the agent works with the state that is
+on the disk.
 
-It says nothing new, grants and promises nothing new, and is heard: what it is acknowledged, and the
-watchdog's feeding, wait for no disk.
+The agent announces nothing new, grants and promises nothing new, and its heartbeats continue: the
+acknowledgements for it, and the feeding of the watchdog, wait for no disk.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
 
 class StateDisk:
-    """What is on the disk, and what is on its way there. has: what was read from it.
+    """The state on the disk, and the write that is pending. saved: the state that was read from the
+    disk.
 
-    Who writes overrides ``begin`` and ``look``, and says how it ended by ``ended``.
+    A subclass that writes overrides ``begin`` and ``poll``, and reports the result with ``finish``.
     """
 
     def __init__(self, saved: SavedAgentState) -> None:
@@ -39,14 +41,15 @@ class StateDisk:
         self._late: tuple[SavedAgentState, float] | None = None
 
     def begin(self, saved: SavedAgentState) -> None:
-        """Begins to write it. It may have ended when this returns."""
+        """Begin to write the state. The write may have ended when this returns."""
         raise NotImplementedError
 
     def poll(self) -> None:
-        """Whether what is under way has ended."""
+        """Check whether the pending write has ended."""
 
     def finish(self, written: bool, doubtful: bool = False) -> None:
-        """What was under way has ended. doubtful: it failed, and may be there all the same."""
+        """Record the end of the pending write. doubtful: the write failed, and the state may be on
+        the disk nevertheless."""
         if self._under_way is None:
             return
         saved, _ = self._under_way
@@ -59,8 +62,8 @@ class StateDisk:
         self._under_way = None
 
     def persist(self, saved: SavedAgentState, granted_s: float) -> bool:
-        """Whether all of it that must not be forgotten is on the disk; else it is on its way there,
-        unless another is. granted_s: as AgentState has it."""
+        """Return whether all parts of the state that must not be forgotten are on the disk; if not,
+        begin to write the state, unless another write is pending. granted_s: see AgentState."""
         if not (self._under_way or self._doubtful or must_save(self.saved, saved)):
             return True
         if self._under_way is None:
@@ -72,14 +75,15 @@ class StateDisk:
         return False
 
     def take_late(self) -> tuple[SavedAgentState, float] | None:
-        """(What has come to be on the disk since ``keeps`` denied it, its granted_s), or None."""
+        """Return (the state that reached the disk after ``persist`` returned False, its granted_s),
+        or None."""
         self.poll()
         late, self._late = self._late, None
         return late
 
     @property
     def candidates(self) -> tuple[SavedAgentState, ...]:
-        """Each that the disk may have."""
+        """Return each state that the disk may contain."""
         written = (self._under_way[0],) if self._under_way else ()
         return self.saved, *self._doubtful, *written
 
@@ -91,8 +95,8 @@ def _host_states(saved: SavedAgentState) -> dict[str, tuple[object, ...]]:
 def durable_step(
     state: AgentState, view: AgentView, now_s: float, policy: HaPolicy, disk: StateDisk
 ) -> AgentStep:
-    """A step of which all is on the disk that must be. Where it is not there yet, or cannot be: one
-    that needs nothing new there."""
+    """Return a step whose required state is on the disk. If that state is not there yet, or cannot
+    be written, return a step that needs no new state on the disk."""
     late = disk.take_late()
     if late is not None:
         lead_lease_s = max(policy.lead_lease_s, state.lead_lease_s or 0)
@@ -104,8 +108,9 @@ def durable_step(
 
 
 def _caught_up(state: AgentState, saved: SavedAgentState, granted_s: float) -> AgentState:
-    """As if the step that wanted it written had taken so long. What it has acknowledged meanwhile
-    stays so: it was on the disk before."""
+    """Return the state as if the step that requested the write had taken until now.
+    Acknowledgements that the agent has sent meanwhile remain valid: their state was on the disk
+    before."""
     host_states = dict(saved.pledges)
     for name, host_state in state.saved.pledges.items():
         host_states[name] = max(host_states.get(name, host_state), host_state, key=messages.order)
@@ -116,8 +121,9 @@ def _caught_up(state: AgentState, saved: SavedAgentState, granted_s: float) -> A
 def read_only_step(
     state: AgentState, last_beat: Heartbeat, view: AgentView, now_s: float, policy: HaPolicy
 ) -> AgentStep:
-    """A step of an agent that cannot even write down what its own restart must find: it says what
-    it said before, feeds its watchdog, and begins nothing. last_beat: its last beat."""
+    """Return a step of an agent that cannot even write the state that its own restart must find:
+    the agent repeats its last heartbeat, feeds its watchdog, and begins nothing. last_beat: the
+    agent's last heartbeat."""
     state = replace(state)
     agent.renew_lease(state, view)
     state.seq += 1
