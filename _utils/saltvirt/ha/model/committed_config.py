@@ -1,8 +1,9 @@
-"""What persons want travels with the registry: a master whose disk is lost learns it from the
-hosts, and several masters agree on it so.
+"""The configuration that persons want, which travels with the registry: a master whose disk is lost
+gets it from the hosts, and several masters agree on it through the hosts.
 
-A master that leads offers what its own file says, if nothing was agreed on after that upon which
-the file was made; it holds when a majority of the hosts keeps it. Others learn it from the hosts.
+A leading master offers the text of its own file if no later text was agreed on since the one on
+which the file is based. The offer is valid when a majority of the hosts stores it. Other masters
+get it from the hosts.
 """
 
 from __future__ import annotations
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=4)
 def digest(text: str) -> str:
-    """What stands for a text. Equal ones are of equal texts."""
+    """Return the digest of a text. Equal digests mean equal texts."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def with_offer(
     registry: Registry, own_config: CommittedConfig | None, version: int, sole_master: bool = False
 ) -> Registry:
-    """The registry of that version, with what persons want at this master. sole_master: nobody else
-    has
-    to agree: what its own file says holds."""
+    """Return the registry of that version, with the configuration that this master offers.
+    sole_master: no other master has to agree, so the text of the master's own file is valid."""
     current = registry.wished
     if own_config is None or not own_config.text or own_config.text == current.text:
         return registry
@@ -44,12 +44,13 @@ def with_offer(
 
 
 def is_blind(registry: Registry, own_config: CommittedConfig | None) -> bool:
-    """It knows nothing of what persons want, and there are masters that may."""
+    """Return whether the master knows no configuration while other masters exist that may know
+    it."""
     return own_config is not None and not own_config.text and not registry.wished.text
 
 
 def host_to_ask(state: MasterState, view: View) -> str:
-    """The host that is to tell what was agreed on last, or nothing."""
+    """Return the host that is to send the configuration that was agreed on last, or ""."""
     if view.sole_master or view.own_config is None or state.leading_s is not None or not view.beats:
         return ""
     members = state.saved.registry.members or view.members
@@ -66,8 +67,8 @@ def host_to_ask(state: MasterState, view: View) -> str:
 def majority_config(
     beats: Collection[Heartbeat], members: Collection[str]
 ) -> tuple[tuple[int, int], str]:
-    """(The stamp, the digest) of the last that a majority of all hosts has, or has had: what was
-    agreed on. A host that lies, alone, makes no wish of a person."""
+    """Return (stamp, digest) of the last configuration that a majority of all hosts has or had: the
+    one that was agreed on. A single host that lies cannot forge what persons want."""
     for stamp in sorted({beat.wished.stamp for beat in beats}, reverse=True):
         hosts = [beat.host for beat in beats if beat.wished.stamp >= stamp]
         if safety.is_enough(hosts, members, False):
@@ -79,8 +80,8 @@ def majority_config(
 
 
 def find_committed(beats: Collection[Heartbeat], members: Collection[str]) -> CommittedConfig:
-    """The text of that which hosts have sent, or nothing. Agents of a version before tell no
-    digest."""
+    """Return the committed configuration with the text that a host has sent, or an empty one.
+    Agents of an older version send no digest."""
     stamp, text_digest = majority_config(beats, members)
     for beat in beats:
         config = beat.wished
@@ -92,11 +93,12 @@ def find_committed(beats: Collection[Heartbeat], members: Collection[str]) -> Co
 def merge(
     own_config: CommittedConfig, offers: tuple[str, ...], committed: CommittedConfig
 ) -> tuple[CommittedConfig, tuple[str, ...], bool]:
-    """(What the file is to say, what of it nobody agreed on yet, whether a wish was given up).
+    """Return (the configuration for the file, digests of its texts that are not agreed on yet,
+    whether a change of a person was given up).
 
-    own_config: what it says. offers: ``digest`` of every text that it has had since it was made
-    upon what
-    was agreed on, of its own the last one. committed: what was agreed on.
+    own_config: the present content of the file. offers: ``digest`` of each text that the file has
+    had since it was based on an agreed configuration; the last one is of own_config. committed: the
+    configuration that was agreed on.
     """
     if not committed.text or committed.stamp < own_config.stamp:
         return own_config, offers, False

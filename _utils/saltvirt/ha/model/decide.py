@@ -1,4 +1,4 @@
-"""What a master decides: ``decide(view, state, now)``, once each beat."""
+"""Decisions of a master: ``decide(view, state, now_s)``, once for each heartbeat."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.messages import Heartbeat
 
 
-# one change of a record uses up to so many epochs. A guest that is given to high availability again
-# begins above all that it ever had: a host starts no epoch that it has started before
+# the most epochs that one change of a record uses. If a guest is given to high availability again,
+# its epochs begin above all its earlier ones: a host starts no epoch that it has started before
 _EPOCHS = 2
 
 
 def decide(view: View, state: MasterState, now_s: float) -> MasterStep:
-    """The decision: what the master knows afterwards, what it tells the hosts, whom it fences."""
+    """Return the decision: the master's new state, its message to the hosts, and the hosts to
+    fence."""
     state = _hear_hosts(state, view)
     state = leadership.update(state, view, now_s)
     changes: tuple[StateChange, ...] = ()
@@ -49,7 +50,7 @@ def decide(view: View, state: MasterState, now_s: float) -> MasterStep:
 
 
 def _hear_hosts(state: MasterState, view: View) -> MasterState:
-    """What hosts said of themselves."""
+    """Return the state with what hosts have reported of themselves."""
     acks, host_states = dict(state.acks), dict(state.saved.pledges)
     for host, arrived in view.beats.items():
         beat = arrived.beat
@@ -65,7 +66,8 @@ def _is_newer(new: Heartbeat | HostState, old: HeartbeatAck | HostState | None) 
 
 
 def _count_votes(state: MasterState, view: View, now_s: float) -> MasterState:
-    """Since when a majority promises to give up a host that is being fenced."""
+    """Return the state with the times since when a majority promises to give up each host that is
+    being fenced."""
     voted_s = {}
     registry = state.saved.registry
     for name in registry.members:
@@ -83,7 +85,7 @@ def _count_votes(state: MasterState, view: View, now_s: float) -> MasterState:
 def _next_registry(
     state: MasterState, view: View, now_s: float
 ) -> tuple[MasterState, tuple[StateChange, ...]]:
-    """The next version of the registry, where anything changes."""
+    """Return the state with the next version of the registry, if anything changes."""
     old = state.saved.registry
     state, registry = _apply_config(state, view, now_s)
     state, registry, changes = _hosts(state, registry, view, now_s)
@@ -97,7 +99,8 @@ def _next_registry(
 
 
 def _apply_config(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
-    """What a person changed: armed or not, guests that are no longer of high availability."""
+    """Return the state and the registry with the changes that persons made: armed or not, members,
+    guests that were removed from high availability, and the offered configuration."""
     registry = state.saved.registry
     window_s = view.policy.fence_window_s
     fenced_s = {
@@ -118,7 +121,8 @@ def _apply_config(state: MasterState, view: View, now_s: float) -> tuple[MasterS
 
 
 def _change_member(members: tuple[str, ...], target_members: tuple[str, ...]) -> tuple[str, ...]:
-    """One host more or less: so any two majorities, before and after, have a host in common."""
+    """Return the members with one host added or removed: any two majorities, before and after the
+    change, then have a host in common."""
     added = [host for host in target_members if host not in members]
     if added:
         return (*members, added[0])
@@ -135,7 +139,7 @@ def _hosts(
         old = registry.host(name)
         if idle.is_idle_host(name, old, state, view, now_s):
             continue
-        # state has those that are given up in this very decision
+        # state includes the hosts that are given up in this same decision
         case = HostCase(name, old, registry, state, view, now_s)
         row = case.next()
         if row is None:
@@ -197,7 +201,7 @@ def _next_record(case: GuestCase, version: int) -> HaGuestRecord:
 def _start_fences(
     state: MasterState, view: View, now_s: float
 ) -> tuple[MasterState, tuple[Fence, ...]]:
-    """The fence agents that are to be run now, of hosts that a majority has given up."""
+    """Return the fence agents that are to be run now, for hosts that a majority has given up."""
     fences, attempts = [], dict(state.attempts)
     for host, (ballot, _) in state.voted_s.items():
         levels = view.fence_levels.get(host, 0)
@@ -260,7 +264,8 @@ def _message(state: MasterState, view: View, now_s: float) -> LeaderMessage:
 
 
 def has_registry(message: LeaderMessage, beat: Heartbeat | None) -> bool:
-    """Whether a host keeps the registry of a call already, by its beat."""
+    """Return whether a host's heartbeat says that the host already stores the registry of the
+    message."""
     registry = message.registry
     return (
         registry is not None
@@ -270,5 +275,6 @@ def has_registry(message: LeaderMessage, beat: Heartbeat | None) -> bool:
 
 
 def without_stored(message: LeaderMessage, beat: Heartbeat | None) -> LeaderMessage:
-    """The call as a host needs it: without the registry that it keeps already."""
+    """Return the message as the host needs it: without the registry if the host already stores
+    that."""
     return replace(message, registry=None) if has_registry(message, beat) else message

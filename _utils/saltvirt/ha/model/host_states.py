@@ -1,7 +1,8 @@
-"""What a host has last said of itself, as far as the leader may believe it.
+"""The last state that a host has reported of itself, as far as the leader may believe it.
 
-A host's own beat proves who speaks; what others tell of a silent host does not. So another host's
-word can take away a proof, but only the same word of a majority can make one.
+A host's own heartbeat proves its sender; what other hosts report of a silent host does not. So the
+report of another host can take away a proof, but only equal reports of a majority can establish
+one.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def believed_state(name: str, state: MasterState, view: View) -> HostState:
-    """The pledge of a host: the last that it said to this master; of a silent host also what it
-    said to others since, in the boot that the registry has."""
+    """Return the state (pledge) of a host: the last one that the host reported to this master. For
+    a silent host, also consider what the host reported to others since then, in the boot that the
+    registry has."""
     own_state = state.saved.pledges.get(name, HostState())
     registry = state.saved.registry
     if not registry.is_suspect(name):
@@ -41,7 +43,7 @@ def believed_state(name: str, state: MasterState, view: View) -> HostState:
 
 
 def weakest(states: list[HostState]) -> HostState:
-    """The pledge by which the least is proven."""
+    """Return the state that proves the least of all the states."""
     first = states[0]
     alike = all(state.terms == first.terms for state in states)
     return replace(

@@ -1,4 +1,5 @@
-"""The states of hosts: the conditions of the table in ``transitions``, and what they change."""
+"""The states of hosts: the conditions of the table in ``transitions``, and the changes of
+records."""
 
 from __future__ import annotations
 
@@ -26,20 +27,21 @@ class HostCase:
     now_s: float
 
     def next(self) -> Row | None:
-        """The row of the table that holds now, or None."""
+        """Return the row of the table whose condition holds now, or None."""
         return first(ROWS, self.record.state, self)
 
     def changed(self, row: Row, version: int) -> HostRecord:
-        """The record after the row. version: of the registry that will have it."""
+        """Return the record after the row. version: the version of the registry that will contain
+        the record."""
         record = replace(self.record, state=row.to, why=row.reason, stuck=False)
         updated: HostRecord = getattr(self, row.action)(record, version)
         return updated
 
-    # what is known
+    # known facts
 
     @cached_property
     def fresh(self) -> Heartbeat | None:
-        """The last beat, if it came not long ago."""
+        """Return the last heartbeat if it came within suspect_s; otherwise None."""
         arrived = self.view.beats.get(self.name)
         return arrived.beat if arrived and self._is_of_late(arrived) else None
 
@@ -48,16 +50,18 @@ class HostCase:
 
     @cached_property
     def host_state(self) -> HostState:
-        """What it has last said of itself, as far as that may be believed."""
+        """Return the state that the host has last reported of itself, as far as the leader may
+        believe it."""
         return host_states.believed_state(self.name, self.state, self.view)
 
     @property
     def question(self) -> str:
-        """By which the others were asked to give it up; a fence's attempts begin with it."""
+        """Return the question (``TERM.BALLOT``) with which the other hosts were asked to give up
+        this host; the names of fence attempts begin with it."""
         return f"{self.registry.term}.{self.record.ballot}"
 
     def _not_hearing(self) -> list[str]:
-        """The other hosts that do not hear it, by what they themselves say."""
+        """Return the other hosts whose own heartbeats say that they do not hear this host."""
         peers = []
         for peer, arrived in self.view.beats.items():
             silent_s = arrived.beat.silent_s.get(self.name)
@@ -79,7 +83,8 @@ class HostCase:
         return self.fresh is not None and self.fresh.boot >= next_boot
 
     def is_silent(self) -> bool:
-        """Nothing came for so long, since the lead was taken."""
+        """Return whether nothing came from the host for suspect_s, counted at the earliest from the
+        start of the lead."""
         arrived = self.view.beats.get(self.name)
         led_s = self.state.leading_s or self.now_s
         beat_s = arrived.at_s if arrived else led_s
@@ -106,7 +111,7 @@ class HostCase:
         return not self.unfenced_reason()
 
     def unfenced_reason(self) -> str:
-        """Why a silent host is left alone, or nothing."""
+        """Return why a silent host is not fenced, or ""."""
         policy = self.view.policy
         if not self._is_occupied():
             return "no guest of high availability runs there"
@@ -119,7 +124,7 @@ class HostCase:
         return ""
 
     def _is_occupied(self) -> bool:
-        """A guest that is not ignored may run there."""
+        """Return whether a guest that is not ignored may run on the host."""
         return any(
             location.host == self.name
             for record in self.registry.guests.values()
@@ -143,7 +148,7 @@ class HostCase:
         )
 
     def is_on_same_terms(self) -> bool:
-        """It has announced the times and the program that this master goes by."""
+        """Return whether the host has announced the times and the program that this master uses."""
         return safety.is_on_same_terms(self.host_state, self.view.terms)
 
     def is_heard_by_others(self) -> bool:
@@ -153,8 +158,9 @@ class HostCase:
         return not self.registry.armed
 
     def is_clean(self) -> bool:
-        """It acts by a registry of after its return: so it has learned of each guest that was
-        elsewhere meanwhile, and starts none by what libvirt there still has of it."""
+        """Return whether the host acts on a registry from after its return and has no strangers.
+        With that registry, the host knows each guest that was elsewhere meanwhile, and starts none
+        of them from libvirt's old definitions."""
         beat = self.fresh
         return (
             beat is not None
@@ -165,8 +171,8 @@ class HostCase:
         )
 
     def _strangers(self, beat: Heartbeat) -> list[str]:
-        """Guests that are defined there and live elsewhere. One that is ignored is where a person
-        wants it, and stays there."""
+        """Return the guests that are defined on the host and live elsewhere. A guest that is
+        ignored is where a person wants it, and stays there."""
         guests = self.registry.guests
         return [
             name
@@ -178,7 +184,7 @@ class HostCase:
         ]
 
     def has_votes(self) -> bool:
-        """A majority has promised not to acknowledge it any more."""
+        """Return whether a majority has promised not to acknowledge the host any more."""
         voters = []
         for peer, arrived in self.view.beats.items():
             vote = arrived.beat.promises.get(self.name)
@@ -190,7 +196,7 @@ class HostCase:
                 voters.append(peer)
         return self._is_enough(voters)
 
-    # what is changed
+    # changes of the record
 
     def unchanged(self, record: HostRecord, _version: int) -> HostRecord:
         return record
@@ -209,14 +215,14 @@ class HostCase:
 
 
 def stuck_reason(case: HostCase) -> str:
-    """Why nothing is done to a silent host, or no proof is to be expected; or nothing."""
+    """Return why nothing is done to a silent host, or why no proof is to be expected; or ""."""
     if case.record.state == SUSPECTED:
         return case.unfenced_reason()
     return no_proof_reason(case) if case.record.state == FENCING else ""
 
 
 def no_proof_reason(case: HostCase) -> str:
-    """Why no proof is to be expected of a host that a majority has given up, or nothing."""
+    """Return why no proof is to be expected for a host that a majority has given up, or ""."""
     host_state = case.host_state
     armed = host_state.armed and host_state.boot == case.record.boot
     if not case.has_votes() or (armed and case.is_on_same_terms()):

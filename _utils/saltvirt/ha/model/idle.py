@@ -1,6 +1,6 @@
-"""Which hosts and guests a decision has to look at. Most guests run where they are to, at most
-times: of those it remembers by what it was sure of that, and looks again when any of it is another
-thing. Most hosts are up, and heard, and say what they said before."""
+"""The hosts and guests that a decision has to examine. Most guests run where they should, most of
+the time: the master remembers the objects from which it concluded that, and examines a guest again
+when one of these objects is replaced. Most hosts are up, are heard, and repeat their state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def grouped(idle: IdleGuests, registry: Registry, view: View) -> IdleGuests:
-    """The same, for these guests as they are recorded and wanted."""
+    """Return idle, regrouped if the records or configurations of guests have changed."""
     if idle.records is registry.guests and idle.configs is view.guests:
         return idle
     by_host: dict[str, list[str]] = {}
@@ -32,7 +32,7 @@ def grouped(idle: IdleGuests, registry: Registry, view: View) -> IdleGuests:
 
 
 def select(idle: IdleGuests, registry: Registry, view: View) -> tuple[IdleGuests, set[str]]:
-    """(what it remembers now, the guests for which something may have to be done)."""
+    """Return (the idle guests to remember, the names of guests that may need an action)."""
     ranked = {name for rule in view.rules if rule.hosts for name in rule.guests}
     names = {*idle.loud, *(name for name in {*ranked, *view.relocations} if name in view.guests)}
     statuses = {}
@@ -55,8 +55,8 @@ def select(idle: IdleGuests, registry: Registry, view: View) -> tuple[IdleGuests
 def is_idle_host(
     name: str, record: HostRecord, state: MasterState, view: View, now_s: float
 ) -> bool:
-    """Nothing of the host can change: it is up, heard in the boot that is known, by its last word
-    at work, and nobody wants it empty."""
+    """Return whether nothing about the host can change: the host is up, was heard recently in the
+    boot that the registry has, has not frozen its guests, and is not to be in maintenance."""
     arrived, host_state = view.beats.get(name), state.saved.pledges.get(name)
     return (
         record.state == UP
@@ -69,7 +69,7 @@ def is_idle_host(
 
 
 def _is_idle(record: HaGuestRecord, config: GuestConfig) -> bool:
-    """It is placed, and nothing of it is under way."""
+    """Return whether the guest is placed and no change of it is in progress."""
     return (
         record.state == PLACED
         and config.wanted == STARTED
@@ -82,7 +82,7 @@ def _is_idle(record: HaGuestRecord, config: GuestConfig) -> bool:
 
 
 def _is_well(record: HostRecord, beat: Heartbeat, view: View) -> bool:
-    """Nothing is the matter with the host, by its own word."""
+    """Return whether the host's own heartbeat reports no problem."""
     well = record.state == UP and beat.boot == record.boot and beat.phase == WORKING
     silent_s = beat.storage_silent_s
     return well and (silent_s is None or silent_s < view.policy.storage_lost_s)

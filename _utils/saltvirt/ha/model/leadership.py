@@ -1,5 +1,6 @@
-"""Who leads: at most one master at a time, by a lease that a majority of the agents grants; and
-what he must know and have had written down before he acts."""
+"""Leadership: at most one master at a time leads, with a lease that a majority of the agents
+grants. Before a master acts, it must know the last registry, and enough hosts must have stored its
+own decisions."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 # a master whose disk was lost may have had terms that no majority ever saw
 FORGOTTEN = 1000
-# by so much at once a term rises at most: no host's word brings it near the end of all numbers
+# the most by which a term rises at once: no host's report brings it near the largest number
 HIGHER = 2**32
 
 
 def update(state: MasterState, view: View, now_s: float) -> MasterState:
-    """The state with its term, whether it leads, and what it may rely on."""
+    """Return the state with the master's term, whether it leads, and the registry version on which
+    it may rely."""
     state = _with_term(state, view, now_s)
     if not _leads(state, view, now_s):
         return replace(state, leading_s=None, voted_s={}, ran_s={})
@@ -35,8 +37,8 @@ def update(state: MasterState, view: View, now_s: float) -> MasterState:
 
 
 def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
-    """A term of its own, that no other master has; a new one when it has begun anew, or when the
-    one who led has not asked for so long that he cannot lead any more."""
+    """Return the state with a term that no other master has. The master takes a new term if it has
+    restarted, or if the master that led has not asked for so long that its lead has expired."""
     beats = [arrived.beat for arrived in view.beats.values()]
     own_term = state.saved.term
     highest = max((beat.term for beat in beats), default=own_term)
@@ -47,7 +49,7 @@ def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
     if state.seq > 0 and (_holds_term(state, view, now_s) or not may_ask(state, view, now_s)):
         return state
     if not own_term and not safety.is_enough(view.beats, _members(state, view), view.sole_master):
-        return state  # it may have had any term: a majority knows what was granted
+        return state  # any term may have been used: a majority knows what was granted
     count, position = len(view.masters), view.masters.index(state.master)
     highest = min(highest, own_term + HIGHER)
     term = max(highest, own_term) + (1 if own_term or not highest else FORGOTTEN)
@@ -59,9 +61,10 @@ def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
 
 
 def _holds_term(state: MasterState, view: View, now_s: float) -> bool:
-    """It keeps a new term for a while, whatever hosts tell: each higher term of a host would end
-    what it has begun, and a host can tell a higher one in each beat. Who leads keeps its term until
-    each proof that it waits for could be complete."""
+    """Return whether the master keeps its new term for now, whatever terms hosts report: each
+    higher term would end what the master has begun, and a host can report a higher term in each
+    heartbeat. A leading master keeps its term until each proof that it waits for could be
+    complete."""
     if state.term_s is None:
         return False
     leads = state.leading_s is not None
@@ -75,8 +78,10 @@ def _is_own(state: MasterState, beats: Iterable[Heartbeat], term: int) -> bool:
 
 
 def may_ask(state: MasterState, view: View, now_s: float) -> bool:
-    """A majority of the hosts is heard, and has granted the lead to nobody else or is about to be
-    free. One who does not hear what he is granted must not keep others from leading."""
+    """Return whether the master may ask for the lead: a majority of the hosts is heard, and each of
+    these hosts has granted the lead to no other master, or has granted it so long ago that the
+    grant has expired. A master that does not hear its grants must not keep other masters from
+    leading."""
     lease_s = view.policy.lead_lease_s
     free = [
         host
@@ -104,8 +109,9 @@ def _granting(state: MasterState, view: View) -> list[ReceivedHeartbeat]:
 
 
 def _leads(state: MasterState, view: View, now_s: float) -> bool:
-    """Whether a majority has granted it the lead, on terms by which that lasts still. The terms of
-    one host end no lead that a majority without it has granted."""
+    """Return whether a majority has granted the lead to the master, on terms with which the lead is
+    still valid. The terms of a single host end no lead that a majority without this host has
+    granted."""
     terms = {
         entry.beat.host: view.policy.lead_by([entry.beat.terms]) for entry in _granting(state, view)
     }
@@ -117,7 +123,8 @@ def _leads(state: MasterState, view: View, now_s: float) -> bool:
 
 
 def _granted_s(state: MasterState, view: View, hosts: Collection[str]) -> float | None:
-    """When it sent the last call for the lead that a majority has granted, of these hosts."""
+    """Return when the master sent the last request for the lead that a majority has granted,
+    counting only these hosts."""
     claims = {
         arrived.beat.host: arrived.beat.claim
         for arrived in _granting(state, view)
@@ -131,9 +138,10 @@ def _granted_s(state: MasterState, view: View, hosts: Collection[str]) -> float 
 
 
 def _load_registry(state: MasterState, view: View, now_s: float) -> MasterState:
-    """The last registry of all that may have been acted by: the newest that a majority knows, which
-    are those by whom it leads. A host that tells of a newer one, and does not send it, is waited
-    for only for a while: a registry that was acted by is kept by each majority."""
+    """Return the state with the last registry on which any host may have acted: the newest registry
+    that a majority knows, which are the hosts that granted the lead. The master waits only
+    suspect_s for a host that reports a newer registry and does not send it: each majority stores a
+    registry on which hosts acted."""
     current = state.saved.registry
     granting = [candidate.beat for candidate in _granting(state, view)]
     stamps = {beat.host: (beat.stored_term, beat.stored) for beat in granting}
@@ -168,7 +176,7 @@ def _adopt_registry(
 
 
 def _count_stored(state: MasterState, view: View) -> MasterState:
-    """Up to which version enough hosts keep the registry."""
+    """Return the state with the version of the registry that enough hosts store."""
     versions = {
         arrived.beat.host: arrived.beat.stored
         for arrived in _granting(state, view)
@@ -182,5 +190,5 @@ def _count_stored(state: MasterState, view: View) -> MasterState:
 
 
 def is_settled(state: MasterState) -> bool:
-    """All that was decided is kept by enough hosts: the next may be decided."""
+    """Return whether enough hosts store all decisions, so that the next decision may be made."""
     return state.ready and state.committed == state.saved.registry.version

@@ -1,4 +1,4 @@
-"""What a master sees, and what it remembers from one decision to the next."""
+"""The view of a master, and its memory from one decision to the next."""
 
 from __future__ import annotations
 
@@ -20,24 +20,28 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.registry import HaGuestRecord
     from saltvirt.placement.facts import Host
 
-# what a person wants of a guest
+# the state of a guest that a person wants
 STARTED, STOPPED, IGNORED = "started", "stopped", "ignored"
-# how it goes back to a better host; live is written down as True
+# how a guest goes back to a better host; LIVE is stored as True
 LIVE, RESTART = "live", "restart"
-# how a person wants it elsewhere
+# how a person moves a guest to another host
 MIGRATE, RELOCATE = "migrate", "relocate"
-# rules
+# kinds of rules
 AFFINITY, ANTI_AFFINITY, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
-# what a fence agent found
+# results of a fence agent
 OFF, ON, TIMED_OUT = "off", "on", "timed out"
 
 
 @dataclass(frozen=True)
 class GuestConfig(Message):
-    """A guest that a person gave to high availability. host: where it was then. size: as placement
-    counts it. failback: to a better host, live; or ``restart``, or not. leased: its disks have a
-    lease that only one host can hold. agent_silent_s: it has failed when its guest agent, once
-    heard, is silent for so long; 0: never."""
+    """A guest that a person gave to high availability.
+
+    host: where the guest was at that time. wanted: started, stopped or ignored. size: the guest's
+    size as placement counts it. failback: to a better host: True for live migration, ``restart``
+    for a stop and a start, or False. leased: the guest's disks have a lease that only one host can
+    hold. agent_silent_s: the guest has failed when its guest agent, once heard, is silent for this
+    time; 0: never.
+    """
 
     NAMED_BY: ClassVar[str] = "name"
 
@@ -55,8 +59,8 @@ class GuestConfig(Message):
 
 @dataclass(frozen=True)
 class GuestRule(Message):
-    """Guests together or apart, or on these hosts, with ranks. strict: or else the guest stays
-    down."""
+    """A rule: guests together or apart, or on these hosts, with ranks. strict: a guest stays down
+    if the rule cannot be met."""
 
     guests: tuple[str, ...]
     kind: str = ""
@@ -66,7 +70,7 @@ class GuestRule(Message):
 
 @dataclass(frozen=True)
 class RelocationRequest(Message):
-    """A person wants a guest on a host. number: rises with each wish."""
+    """The request of a person to run a guest on a host. number: rises with each request."""
 
     number: int
     kind: str
@@ -75,7 +79,7 @@ class RelocationRequest(Message):
 
 @dataclass(frozen=True)
 class HostBinding(Message):
-    """Why a guest can run on that host alone."""
+    """The only host on which a guest can run, and why."""
 
     host: str
     why: str
@@ -83,7 +87,8 @@ class HostBinding(Message):
 
 @dataclass(frozen=True)
 class FenceResult:
-    """How an attempt to fence ended: off, by the status asked after it, or on, or timed out."""
+    """The result of an attempt to fence: off (the status that was read afterwards), on, or timed
+    out."""
 
     attempt: str
     outcome: str
@@ -91,17 +96,21 @@ class FenceResult:
 
 @dataclass(frozen=True)
 class View:
-    """What the master sees. masters: all that may lead; members: the hosts of the configuration.
-    wished: what persons want by this master's own file, and upon what agreed before that was made;
-    None where that is not known. known: what persons want is known; else nothing is decided.
+    """What the master observes.
 
-    beats: the last that came from each host. answered_s: when it last answered by another way,
-    such as its minion. rooms: hosts as placement knows them. fence_levels: how many fences a host
-    has, to be tried in turn; fences: the last outcome of each host. confirmed: host to the boot
-    of which a person said that it is off. maintenance: hosts that are to be empty. tied: guests
-    that can run on one host alone. armed: high availability is to be on. program: the digest of the
-    agents' program, as this master's library has it. pools: guests to those of the hosts' shared
-    pools that they have disks on; of one that is not there nobody can tell.
+    masters: all masters that may lead; members: the hosts of the configuration. own_config: what
+    persons want according to this master's own file, with the stamp of the agreed configuration on
+    which the file is based; None if that is not known. config_known: the master knows what persons
+    want; otherwise it decides nothing.
+
+    beats: the last heartbeat that came from each host. answered_s: when each host last answered
+    through another channel, such as its minion. placement_hosts: hosts as placement knows them.
+    fence_levels: the number of a host's fences, which are tried in turn; fences: the last result
+    for each host. confirmed: host to its boot, for hosts that a person confirmed to be off.
+    maintenance: hosts that are to be empty. bindings: guests that can run on one host only. armed:
+    high availability is to be on. program: the digest of the agents' program in this master's
+    library. pools: guest to the shared pools of the hosts that contain its disks; for a guest that
+    is missing here, the pools are unknown.
     """
 
     masters: tuple[str, ...]
@@ -126,26 +135,26 @@ class View:
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def storage_silent_s(self, beat: Heartbeat, guest: str) -> float | None:
-        """For how long the host of that beat has not reached the guest's storage: the pools that it
-        is on, or any where that cannot be told."""
+        """Return for how long the host of that heartbeat has not reached the guest's storage: the
+        pools with the guest's disks, or any pool if the guest's pools are unknown."""
         if guest not in self.pools or not beat.pools_silent:
             return beat.storage_silent_s
         return max((beat.pools_silent.get(pool, 0) for pool in self.pools[guest]), default=0)
 
     @functools.cached_property
     def terms(self) -> Terms:
-        """What hosts have to announce for a watchdog to prove something."""
+        """Return the terms that hosts have to announce for their watchdogs to prove anything."""
         return self.policy.terms(self.program)
 
     @property
     def sole_master(self) -> bool:
-        """There is no other master."""
+        """Return whether no other master exists."""
         return len(self.masters) == 1
 
 
 @dataclass(frozen=True)
 class SavedMasterState(Message):
-    """What must be on the master's disk before its calls go out."""
+    """The part of the state that must be on the master's disk before its messages go out."""
 
     term: int = 0
     registry: Registry = field(default_factory=Registry)
@@ -154,7 +163,7 @@ class SavedMasterState(Message):
 
 @dataclass(frozen=True)
 class FenceAttempt:
-    """The last attempt to fence a host. current: the term and ballot it was for."""
+    """The last attempt to fence a host. current: the term and the ballot of the attempt."""
 
     current: str
     number: int
@@ -163,11 +172,13 @@ class FenceAttempt:
 
 @dataclass(frozen=True)
 class IdleGuests:
-    """Guests of which nothing is to be done, and by what that is known; see ``quiet``. These are
-    the very objects, which nobody changes: what is another object is looked at anew.
+    """Guests that need no action, and the objects from which the master concluded that; see
+    ``idle``. These objects are never modified: if another object is in the place of one of them,
+    its guests are examined again.
 
-    records, wanted: of all guests. by_host: those of which nothing is under way, by their host;
-    loud: the others. seen: host to its boot and its guests, as it told them, when all were well.
+    records, configs: those of all guests. by_host: host to its guests without a change in progress;
+    loud: the other guests. statuses: host to its boot and its guests, as the host reported them
+    when all of them ran without problems.
     """
 
     records: Mapping[str, HaGuestRecord] = field(default_factory=dict)
@@ -179,14 +190,14 @@ class IdleGuests:
 
 @dataclass(frozen=True)
 class MasterState:
-    """What a master remembers; only ``kept`` outlives its process.
+    """The memory of a master; only ``saved`` survives the master's process.
 
-    began_s: when it began. term_s: when its term last rose. seq: of its last call; asked_s: seq to
-    when it was sent.
-    leading_s: since when it leads; ready: it knows the last registry; committed: enough hosts keep
-    it up to this version. promised_s: host to the ballot and when a majority had promised.
-    fenced_s: when hosts were fenced. ran_s: guest to its epoch and since when it is seen running.
-    quiet: what need not be looked at again.
+    began_s: when the master started. term_s: when its term last rose. seq: the number of its last
+    message; sent_s: seq to its send time. leading_s: since when the master leads; ready: it knows
+    the last registry; committed: the version of the registry that enough hosts store. voted_s: host
+    to the ballot, and when a majority had promised. fenced_s: when hosts were fenced. ran_s: guest
+    to its epoch, and since when the guest has been seen running. idle: the guests that need not be
+    examined again.
     """
 
     master: str
@@ -208,7 +219,8 @@ class MasterState:
 
 @dataclass(frozen=True)
 class Fence:
-    """A fence agent is to switch a host off and ask its status. level: which of its fences."""
+    """A fence agent that is to switch a host off and to read its status. level: which of the host's
+    fences."""
 
     host: str
     level: int
@@ -217,7 +229,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class StateChange:
-    """One decision, with its reason, for the bus and the journal."""
+    """One decision, with its reason, for the event bus and the journal."""
 
     kind: str
     name: str
@@ -228,7 +240,8 @@ class StateChange:
 
 @dataclass(frozen=True)
 class MasterStep:
-    """In this order: state.kept is written down, call goes to each host, fences are run."""
+    """The result of a decision. The caller acts in this order: write state.saved to the disk, send
+    message to each host, run fences."""
 
     state: MasterState
     message: LeaderMessage
@@ -237,5 +250,5 @@ class MasterStep:
 
 
 def initial_state(master: str, saved: SavedMasterState, now_s: float) -> MasterState:
-    """The state of a master that starts."""
+    """Return the state of a master that starts."""
     return MasterState(master, saved, began_s=now_s)
