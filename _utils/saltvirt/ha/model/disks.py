@@ -1,4 +1,4 @@
-"""On which of the hosts' shared pools a guest has its disks, by its definition."""
+"""The shared pools of the hosts that contain a guest's disks, according to its definition."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element
 
 
 def pools(root: Element, folders: Iterable[str]) -> tuple[str, ...] | None:
-    """Those of the folders below which a file of the guest is; None where that cannot be told: of
-    a volume its host's libvirt alone knows where it is."""
+    """Return those of the folders that contain a file of the guest. Return None if that is unknown:
+    only the host's libvirt knows the path of a volume."""
     files = []
     for disk in root.iterfind("devices/disk"):
         source = disk.find("source")
@@ -21,11 +21,12 @@ def pools(root: Element, folders: Iterable[str]) -> tuple[str, ...] | None:
 
 
 def file(element: Element) -> str:
-    """The file that it is, or nothing: a volume is one that only its host's libvirt can name."""
+    """Return the file of the element, or "": only the host's libvirt can name the file of a
+    volume."""
     source = element.find("source[@file]")
     return source.get("file", "") if source is not None else ""
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether the path is below that folder."""
+    """Return whether the path is below the folder."""
     return posixpath.normpath(path).startswith(posixpath.normpath(folder).rstrip("/") + "/")

@@ -1,4 +1,5 @@
-"""Guests that fail alone, while their host is well: what is seen of one, what a restart mends."""
+"""Guests that fail alone, while their host has no problem: the observed failures, and those that a
+restart repairs."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _OBSTACLES = (FULL, UNCLEAR)
 
 
 def failure(status: GuestStatus, restarts: int) -> str:
-    """What was seen of a guest that has failed, or nothing. restarts: so many it may have."""
+    """Return the observed failure of a guest, or "". restarts: the guest's maximum number of
+    restarts."""
     if status.state in _STOPPED_CAUSES:
         return status.seen or _STOPPED_CAUSES[status.state]
     if status.state == RUNNING and status.trouble in _RESTARTABLE:
@@ -37,7 +39,8 @@ def failure(status: GuestStatus, restarts: int) -> str:
 
 
 def obstacle(status: GuestStatus) -> str:
-    """What keeps a guest from running that no restart would mend, or nothing."""
+    """Return the problem that keeps a guest from running and that no restart would repair, or
+    ""."""
     if status.state == RUNNING and status.trouble in _OBSTACLES:
         return status.seen or status.trouble
     return ""

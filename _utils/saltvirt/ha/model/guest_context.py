@@ -1,4 +1,5 @@
-"""A guest as the leader sees it: its host, its copy there, where a copy of it may run still."""
+"""A guest as the leader sees it: its host, its copy on that host, and the places where a copy of it
+may still run."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GuestContext:
-    """One guest, as the leader sees it now. why: the reason that a condition found."""
+    """One guest, as the leader sees it now. reason: the reason that a condition found."""
 
     name: str
     record: HaGuestRecord
@@ -38,18 +39,18 @@ class GuestContext:
     reason: str = ""
 
     def beat(self, host: str, boot: int) -> Heartbeat | None:
-        """The last beat of that boot of a host."""
+        """Return the last heartbeat of the host in that boot, or None."""
         arrived = self.view.beats.get(host)
         return arrived.beat if arrived and arrived.beat.boot == boot else None
 
     @cached_property
     def host_beat(self) -> Heartbeat | None:
-        """The last beat of the host that is to have it."""
+        """Return the last heartbeat of the host that is to run the guest, or None."""
         return self.beat(self.record.host, self.record.boot)
 
     @property
     def status(self) -> GuestStatus | None:
-        """What its host says of it."""
+        """Return the guest's status as its host reports it, or None."""
         return self.host_beat.guests.get(self.name) if self.host_beat else None
 
     @property
@@ -58,7 +59,7 @@ class GuestContext:
 
     @cached_property
     def locations(self) -> tuple[GuestLocation, ...]:
-        """Where a copy may run still."""
+        """Return the locations where a copy of the guest may still run."""
         return tuple(location for location in self.record.places if not self._cleared(location))
 
     def _cleared(self, location: GuestLocation) -> bool:
@@ -69,7 +70,8 @@ class GuestContext:
         return proven or is_down or (not self._is_own(location) and self._is_given_back(location))
 
     def _is_own(self, location: GuestLocation) -> bool:
-        """It is to run there, or to come there. One that is ignored no agent starts."""
+        """Return whether the guest is to run at the location or to migrate there. No agent starts a
+        guest that is ignored."""
         if self.record.state == IGNORED:
             return False
         record, host_boot = self.record, (location.host, location.boot)
@@ -85,11 +87,12 @@ class GuestContext:
 
     @property
     def is_held(self) -> bool:
-        """Its host is still one at which it may run."""
+        """Return whether the guest may still run on its host."""
         return any(location.host == self.record.host for location in self.locations)
 
     def _own_status(self) -> GuestStatus | None:
-        """What its host, which is heard, says of the start that it is to have."""
+        """Return the status that the guest's host, which is heard, reports of the guest's current
+        start. Return None if the host reports none, or if a migration is in progress."""
         status, record = self.status, self.record
         is_settled = record.run and not record.target and self.host.state in (UP, MAINTENANCE)
         return (
@@ -97,24 +100,28 @@ class GuestContext:
         )
 
     def _misses_storage(self, for_s: float) -> bool:
-        """Its host, which is heard, has not reached the guests' storage for so long."""
+        """Return whether the guest's host, which is heard, has not reached the guest's storage for
+        this time (for_s)."""
         silent_s = self.view.storage_silent_s(self.host_beat, self.name) if self.host_beat else None
         return silent_s is not None and silent_s >= for_s
 
     def _leaving(self) -> Heartbeat | None:
-        """The last beat of its host, where that wants to be rid of its guests."""
+        """Return the last heartbeat of the guest's host if the host wants its guests to leave;
+        otherwise None."""
         beat = self.host_beat
         return beat if beat and beat.leaves else None
 
     def _is_coming(self) -> bool:
-        """The target of its migration says that it is there, or on its way."""
+        """Return whether the target of the guest's migration reports that the guest runs there or
+        is arriving."""
         beat = self.beat(self.record.target, self.record.target_boot)
         status = beat.guests.get(self.name) if beat else None
         is_target = GuestLocation(self.record.target, self.record.target_boot) in self.locations
         return is_target and status is not None and status.state in ALIVE
 
     def _requested_host(self, kind: str) -> str:
-        """The host where a person wants it in this way, not followed yet, if that takes guests."""
+        """Return the host to which a person asked to move the guest in this way (kind), if the
+        request is not fulfilled yet and the host accepts guests; otherwise ""."""
         request = self.view.relocations.get(self.name)
         host = (
             request.host
@@ -125,5 +132,6 @@ class GuestContext:
 
 
 def last_epoch(record: HaGuestRecord) -> int:
-    """The last epoch that was given to anybody: a migration has the one after the record's."""
+    """Return the last epoch that was given to any start or migration of the guest: a migration has
+    the epoch after that of the record."""
     return record.epoch + bool(record.target)

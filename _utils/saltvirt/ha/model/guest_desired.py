@@ -1,4 +1,4 @@
-"""What a person wants of a guest, and how one that is new becomes known."""
+"""The states of guests that persons want, and how a new guest becomes known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saltvirt.ha.model.view import STOPPED as DESIRED_STOPPED
 
 
 class GuestDesired(GuestContext):
-    """Conditions and changes of the table's rows."""
+    """Conditions and changes that the rows of the table name."""
 
     def is_there(self) -> bool:
         status = self._first()
@@ -38,7 +38,7 @@ class GuestDesired(GuestContext):
         if host.state not in (UP, MAINTENANCE):
             return None
         beat = self.beat(self.config.host, host.boot)
-        # a host says of a guest whether it is there when it acts by a registry that names it
+        # a host reports a guest, or its absence, once it acts on a registry that names the guest
         return beat if beat and beat.applied >= self.record.changed > 0 else None
 
     def _first(self) -> GuestStatus | None:
@@ -46,7 +46,8 @@ class GuestDesired(GuestContext):
         return beat.guests.get(self.name) if beat else None
 
     def _first_epoch(self) -> int:
-        """No epoch comes again: also of one that was kept before it was ignored."""
+        """Return the epoch above which the guest's epochs continue: no epoch is used again, not
+        even one that was used before the guest was ignored."""
         status = self._first()
         return max(self.record.epoch, status.epoch if status else 0)
 
@@ -57,7 +58,8 @@ class GuestDesired(GuestContext):
         return not self.is_ignored()
 
     def is_noticed_anew(self) -> bool:
-        """No place of it is left from before it was ignored: a person may have started it."""
+        """Return whether the guest is no longer ignored and no location is left from before it was
+        ignored. A person may have started the guest meanwhile."""
         return self.is_noticed() and not self.locations
 
     def is_to_stop(self) -> bool:
@@ -69,10 +71,11 @@ class GuestDesired(GuestContext):
     def was_left(self) -> bool:
         return self.locations != self.record.places
 
-    # what is changed
+    # changes of the record
 
     def rediscover(self, record: HaGuestRecord) -> HaGuestRecord:
-        """As one that is new, but for its epoch and the wishes that were followed."""
+        """Return a record as for a new guest, but with the guest's epoch and the number of its last
+        fulfilled request."""
         return HaGuestRecord(
             record.state, record.why, last_epoch(record), changed=record.changed, wish=record.wish,
             agent_silent_s=record.agent_silent_s,

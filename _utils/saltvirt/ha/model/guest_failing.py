@@ -1,4 +1,4 @@
-"""Guests that fail alone, and the tries that they have."""
+"""Guests that fail alone, and their tries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saltvirt.ha.model.registry import HaGuestRecord
 
 
 class GuestFailing(GuestDesired, GuestFailover):
-    """Conditions and changes of the table's rows."""
+    """Conditions and changes that the rows of the table name."""
 
     def waits_for_storage(self) -> bool:
         status = self._own_status()
@@ -20,7 +20,8 @@ class GuestFailing(GuestDesired, GuestFailover):
         return bool(self.reason)
 
     def _is_of_its_host(self, status: GuestStatus) -> bool:
-        """It is not its fault that its host does not reach its storage."""
+        """Return whether the guest's host causes the failure: the host does not reach the guest's
+        storage."""
         return status.trouble == IO_FAILED and self._misses_storage(self.view.policy.suspect_s)
 
     def _tries(self, allowed: bool, action: str) -> bool:
@@ -51,7 +52,7 @@ class GuestFailing(GuestDesired, GuestFailover):
         epoch, since_s = self.state.ran_s.get(self.name, (0, self.now_s))
         return epoch == record.epoch and self.now_s - since_s >= self.view.policy.stable_s
 
-    # what is changed
+    # changes of the record
 
     def restart(self, record: HaGuestRecord) -> HaGuestRecord:
         epoch, runs = record.epoch + 1, self.status is not None and self.status.state in ALIVE
@@ -59,7 +60,8 @@ class GuestFailing(GuestDesired, GuestFailover):
         return replace(record, epoch=epoch, restarts=tries, anew=epoch if runs else 0)
 
     def fail(self, record: HaGuestRecord) -> HaGuestRecord:
-        """One that is alive still is left as it is, for a person to look at."""
+        """Return the record of a guest that has failed. If the guest is still alive, it is left
+        unchanged for a person to examine."""
         alive = self.status is not None and self.status.state in ALIVE
         return record if alive else self.halt(record)
 

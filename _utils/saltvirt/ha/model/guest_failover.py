@@ -1,4 +1,4 @@
-"""Guests whose host is in doubt, gone, or without its storage."""
+"""Guests whose host is suspected, gone, or without its storage."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from saltvirt.ha.model.registry import FENCING, MAINTENANCE, SUSPECTED, UP, HaGu
 
 
 class GuestFailover(GuestContext):
-    """Conditions and changes of the table's rows."""
+    """Conditions and changes that the rows of the table name."""
 
     def has_lost_its_host(self) -> bool:
-        """Its place is over, or that of one that it left."""
+        """Return whether it is proven that the guest does not run any more at one of its locations:
+        that of its host, or that of a host that it left."""
         if self._is_coming():
             return False
         return self.locations != self.record.places and not (self.record.run and self.is_held)
 
     def is_in_doubt(self) -> bool:
-        """A host at which it may run is silent, and no proof is there, or to be expected."""
+        """Return whether a host where the guest may run is silent, while no proof that it is gone
+        exists or is to be expected."""
         for location in self.locations:
             host = self.registry.host(location.host)
             if host.state in (SUSPECTED, FENCING) and host.stuck:
@@ -35,7 +37,8 @@ class GuestFailover(GuestContext):
         return any(fencing) and not self.is_in_doubt()
 
     def is_left(self) -> bool:
-        """Not one on its way: it is gone here before its target says that it runs there."""
+        """Return whether the guest's host wants it to leave. A guest that is migrating does not
+        count: it is gone from its host before the target reports that it runs there."""
         record, beat, status = self.record, self._leaving(), self.status
         if not record.run or record.target or beat is None or not self.registry.armed:
             return False
@@ -68,7 +71,7 @@ class GuestFailover(GuestContext):
         beat = self.beat(self.record.taker, taker.boot)
         return beat is not None and safety.lease_proves(self.record, self.name, beat)
 
-    # what is changed
+    # changes of the record
 
     def leave(self, record: HaGuestRecord) -> HaGuestRecord:
         if self.has_lease():

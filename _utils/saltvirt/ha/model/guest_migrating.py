@@ -1,4 +1,5 @@
-"""Guests that migrate, or are to: away from a host, to a better one, where a person wants them."""
+"""Guests that migrate or are to migrate: away from a host, to a better host, or to a host that a
+person has requested."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from saltvirt.ha.model.messages import ALIVE, RUNNING
 from saltvirt.ha.model.registry import MAINTENANCE, UP, GuestLocation, HaGuestRecord
 from saltvirt.ha.model.view import MIGRATE, RELOCATE, RESTART
 
-# after a migration that failed so long, then twice as long, up to the most of each kind
+# the first wait after a failed migration, which doubles with each further failure; the maximum
+# waits for planned migrations and for those to a better host
 WAIT_S, WAIT_PLANNED_S, MAX_WAIT_S = 10, 30, 600
 _DOUBLED = 8
 
 
 class GuestMigrating(GuestFailing):
-    """Conditions and changes of the table's rows."""
+    """Conditions and changes that the rows of the table name."""
 
     def has_arrived(self) -> bool:
         record = self.record
@@ -34,7 +36,8 @@ class GuestMigrating(GuestFailing):
         )
 
     def is_lost_between(self) -> bool:
-        """It left one host and did not come to the other."""
+        """Return whether the guest left its host and did not arrive at the target of its
+        migration."""
         record, status = self.record, self.status
         if self.host_beat is None or (status and status.state in ALIVE):
             return False
@@ -47,7 +50,8 @@ class GuestMigrating(GuestFailing):
         return bool(self.record.target) and target not in self.locations
 
     def is_where_requested(self) -> bool:
-        """It came there by another way."""
+        """Return whether the guest already is on the requested host, which it reached in another
+        way."""
         record, request = self.record, self.view.relocations.get(self.name)
         new = request is not None and request.number > record.wish and request.host == record.host
         return new and not record.target
@@ -59,7 +63,7 @@ class GuestMigrating(GuestFailing):
 
     @cached_property
     def goal(self) -> str:
-        """The host that it is to migrate to, or nothing."""
+        """Return the host to which the guest is to migrate, or ""."""
         record, host = self.record, self.host
         if not self._is_well():
             return ""
@@ -75,14 +79,15 @@ class GuestMigrating(GuestFailing):
         return self._better() if self.config.failback is True else ""
 
     def _is_well(self) -> bool:
-        """It runs where it is to, and nothing is under way."""
+        """Return whether the guest runs where it should, and no change of it is in progress."""
         record, status = self.record, self.status
         is_settled = record.run and not record.target and len(record.places) <= 1
         runs = status is not None and status.state == RUNNING and status.epoch == record.epoch
         return is_settled and runs
 
     def _has_waited(self, max_s: float) -> bool:
-        """Since its last migration failed: the longer, the more did one after the other."""
+        """Return whether enough time has passed since the guest's last migration failed: the wait
+        doubles with each failure in a row, up to max_s."""
         record = self.record
         if not record.turned:
             return True
@@ -95,7 +100,7 @@ class GuestMigrating(GuestFailing):
         )
 
     def _better(self) -> str:
-        """A host that it likes better than its own, which is well."""
+        """Return a host that the guest prefers to its present one, which has no problem; or ""."""
         record = self.record
         if self.host.state != UP or record.failed or not self._has_waited(MAX_WAIT_S):
             return ""
@@ -110,13 +115,15 @@ class GuestMigrating(GuestFailing):
         return ranked[0] if ranked and ranked[0] in liked else ""
 
     def _home(self) -> str:
-        """The host that it left for what was planned, if it likes its own no better."""
+        """Return the host that the guest left for a planned change, unless the guest prefers its
+        present host; or ""."""
         home, host, rank = self.record.home, self.record.host, self.capacity.rank
         takes = home != host and self.capacity.usable(home, self.name) == ""
         return home if takes and rank(self.name, home) >= rank(self.name, host) else ""
 
     def _liked(self) -> set[str]:
-        """The hosts that it likes better than its own."""
+        """Return the hosts that the guest prefers to its present one, according to the ranks of
+        rules."""
         own_rank = self.capacity.rank(self.name, self.record.host)
         rules = [rule for rule in self.view.rules if self.name in rule.guests]
         return {host for rule in rules for host, rank in rule.hosts.items() if rank > own_rank}
@@ -126,7 +133,8 @@ class GuestMigrating(GuestFailing):
 
     @cached_property
     def back(self) -> str:
-        """The better host on which it is to be started anew, once it is down here, or nothing."""
+        """Return the better host on which the guest is to be started after it is shut down on its
+        present host, or ""."""
         if self.config.failback != RESTART or not self._is_well():
             return ""
         best = self._better()
@@ -136,12 +144,13 @@ class GuestMigrating(GuestFailing):
         return bool(self.back) and self.registry.armed
 
     def did_not_start_there(self) -> bool:
-        """It went back by a stop and a start, ran well before, and does not start."""
+        """Return whether the guest does not start on the better host, to which it went with a stop
+        and a start, after it ran without problems on the earlier one."""
         record = self.record
         goes = bool(record.left) and record.better == record.host
         return self._tries(goes, f"back to {record.left}")
 
-    # what is changed
+    # changes of the record
 
     def arrive(self, record: HaGuestRecord) -> HaGuestRecord:
         request = self.view.relocations.get(self.name)
@@ -176,8 +185,9 @@ class GuestMigrating(GuestFailing):
         return self._let_go(replace(record, better=self.back, left=record.host), gentle=True)
 
     def go_again(self, record: HaGuestRecord) -> HaGuestRecord:
-        """To where it ran, and not there again before that host has booted anew: each time the
-        guest is down. No try is used up."""
+        """Return the record of a guest that goes back to the host where it ran. The guest does not
+        go to the better host again before that host has booted again, because the guest is down
+        during each attempt. This uses up no try."""
         location = GuestLocation(record.host, record.boot)
         refused = (
             *(earlier for earlier in record.refused if earlier.host != location.host),

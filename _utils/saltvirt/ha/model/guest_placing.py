@@ -1,4 +1,4 @@
-"""Guests that get a place, and run there."""
+"""Guests that get a host, and run there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from saltvirt.ha.model.registry import (
 
 
 class GuestPlacing(GuestContext):
-    """Conditions and changes of the table's rows."""
+    """Conditions and changes that the rows of the table name."""
 
     def runs(self) -> bool:
         status, record = self.status, self.record
@@ -31,14 +31,14 @@ class GuestPlacing(GuestContext):
         )  # fmt: skip
 
     def _is_free(self) -> bool:
-        """It is to get a place, and has none left."""
+        """Return whether the guest is to get a host, and no copy of it may still run anywhere."""
         unassigned = not (self.record.host and self.record.run)
         is_exclusive = safety.may_place(replace(self.record, places=self.locations))
         return unassigned and is_exclusive and self.registry.armed
 
     @cached_property
     def choice(self) -> str:
-        """The host that it gets, or nothing; ``why`` says then why not."""
+        """Return the host that the guest gets, or ""; ``reason`` then says why it gets none."""
         record, capacity = self.record, self.capacity
         last = self.registry.host(record.last)
         if last.state in (REST, RETURNING) and not record.failed and not record.better:
@@ -60,7 +60,7 @@ class GuestPlacing(GuestContext):
     def has_no_room(self) -> bool:
         return self._is_free() and not self.choice
 
-    # what is changed
+    # changes of the record
 
     def settle(self, record: HaGuestRecord) -> HaGuestRecord:
         home = "" if record.home == record.host else record.home

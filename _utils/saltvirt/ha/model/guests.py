@@ -1,5 +1,5 @@
-"""The states of guests: the conditions of the table in ``transitions``, and what they change, by
-topic in the classes of which this one is made."""
+"""The states of guests: the conditions of the table in ``transitions`` and the changes of records,
+which are divided by topic into the base classes of GuestCase."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class GuestCase(GuestMigrating, GuestPlacing):
     """One guest, as the leader sees it now."""
 
     def next(self) -> Row | None:
-        """The row of the table that holds now, or None."""
+        """Return the row of the table whose condition holds now, or None."""
         return first(ROWS, self.record.state, self)
 
     def changed(self, row: Row, version: int) -> HaGuestRecord:
-        """The record after the row. version: of the registry that will have it."""
+        """Return the record after the row. version: the version of the registry that will contain
+        the record."""
         record = replace(self.record, state=row.to, why=self.reason or row.reason, changed=version)
         updated: HaGuestRecord = getattr(self, row.action)(record)
         return updated
