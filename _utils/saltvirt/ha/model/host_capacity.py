@@ -1,4 +1,5 @@
-"""Where a guest goes: the hosts that may take it by placement's own account, then by the rules."""
+"""Selection of a host for a guest: the hosts that can run the guest according to placement, sorted
+by the rules."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class HostCapacity:
-    """What the hosts have room for, while one decision after the other takes of it."""
+    """The capacity of the hosts, which decreases with each decision."""
 
     view: View
     registry: Registry
     now_s: float
-    # one of the same hosts, with most guests where they are here: what it found out holds here, too
+    # a HostCapacity of the same hosts with most guests on the same ones: its results are reused
     like: HostCapacity | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class HostCapacity:
 
     @cached_property
     def hosts(self) -> dict[str, facts.Host]:
-        """placement's Hosts, with the guests that the registry has there."""
+        """Return placement's Hosts, with the guests that the registry has on them."""
         like = self.like
         if like is None:
             return {name: self._host(host) for name, host in self.view.placement_hosts.items()}
@@ -74,7 +75,7 @@ class HostCapacity:
         return replace(host, guests=(*unmanaged, *managed))
 
     def usable(self, name: str, guest: str) -> str:
-        """Why a host does not take the guest now, or nothing."""
+        """Return why the host does not accept the guest now, or ""."""
         record, arrived = self.registry.host(name), self.view.beats.get(name)
         if record.state == MAINTENANCE:
             return "in maintenance"
@@ -91,7 +92,8 @@ class HostCapacity:
         return "" if name in self.view.placement_hosts else "its room is not known yet"
 
     def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
-        """(hosts for the guest, best first; why those that fell did). but: hosts not taken."""
+        """Return (hosts for the guest, the best one first; why the other hosts were rejected). but:
+        hosts to exclude, on which the guest failed."""
         config = self.view.guests[name]
         reasons = {host: self.usable(host, name) for host in self.view.members}
         reasons |= dict.fromkeys(but, "it failed there")
@@ -104,7 +106,7 @@ class HostCapacity:
         able = [self._without(host, name) for host in open_to]
         coming = self._coming(name)
         decision = self._choices.choose(able, self._with(request, coming))
-        if not decision.ranked:  # those that are down may stay so
+        if not decision.ranked:  # coming guests that are down may stay down
             alive = [guest for guest in coming if self._hosts(guest)]
             decision = self._choices.choose(able, self._with(request, alive))
         order = {candidate.host: position for position, candidate in enumerate(decision.ranked)}
@@ -117,7 +119,7 @@ class HostCapacity:
         return replace(host, guests=tuple(guest for guest in host.guests if guest.name != name))
 
     def _coming(self, name: str) -> set[str]:
-        """Those that must come to the same host after it."""
+        """Return the guests that must follow this guest to the same host."""
         return {
             peer
             for rule in self._rules(name, AFFINITY)
@@ -129,7 +131,7 @@ class HostCapacity:
     def _with(
         self, request: facts.PlacementRequest, coming: Iterable[str]
     ) -> facts.PlacementRequest:
-        """The request with the room of others as well."""
+        """Return the request with the requirements of the coming guests added."""
         sizes = [self.view.guests[guest].size for guest in coming]
         return replace(
             request,
@@ -141,7 +143,8 @@ class HostCapacity:
         return [host for host, names in self.guests_on.items() if name in names]
 
     def _is_emptied(self, name: str, guest: str) -> bool:
-        """All guests of the host are to go to others, or all with that guest's storage."""
+        """Return whether all guests of the host are to go to other hosts, or all guests there that
+        use the same storage as the guest."""
         record, arrived = self.registry.host(name), self.view.beats.get(name)
         beat = arrived.beat if arrived and arrived.beat.boot == record.boot else None
         lost_s = self.view.policy.storage_lost_s
@@ -153,11 +156,12 @@ class HostCapacity:
         return [rule for rule in self.view.rules if rule.kind == kind and name in rule.guests]
 
     def _beside(self, rule: GuestRule, name: str, host: str) -> int:
-        """How many of the others of a rule are on the host."""
+        """Return how many of the rule's other guests are on the host."""
         return len(self.guests_on.get(host, set()) & (set(rule.guests) - {name}))
 
     def _is_bound_elsewhere(self, rule: GuestRule, name: str, host: str) -> bool:
-        """Another one of the rule is on another host, and does not come to this one after it."""
+        """Return whether another guest of the rule is on another host and will not follow to this
+        host."""
         peers = set(rule.guests) - {name}
         return any(
             not self._follows(peer, peer_host, host)
@@ -166,13 +170,14 @@ class HostCapacity:
         )  # fmt: skip
 
     def _follows(self, name: str, source: str, host: str) -> bool:
-        """The guest is to leave a host in any case, and may come to the other one."""
+        """Return whether the guest is to leave its host in any case, and may go to the other
+        host."""
         state = self.registry.guests.get(name, HaGuestRecord()).state
         goes = self._is_emptied(source, name) and state not in (ERROR, IGNORED)
         return goes and not self._exclusion(name, host)
 
     def conflict(self, name: str, host: str) -> str:
-        """What ties the guest to another host, or keeps it off this one; or nothing."""
+        """Return what binds the guest to another host or excludes it from this one, or ""."""
         reason = self._exclusion(name, host)
         strict = [rule for rule in self._rules(name, AFFINITY) if rule.strict]
         if not reason and any(self._is_bound_elsewhere(rule, name, host) for rule in strict):
@@ -180,7 +185,8 @@ class HostCapacity:
         return reason
 
     def _exclusion(self, name: str, host: str) -> str:
-        """The same, whatever guests it must be with."""
+        """Return the same as ``conflict``, without regard to guests that must be on the same
+        host."""
         tied = self.view.bindings.get(name)
         if tied is not None and tied.host != host:
             return f"it can run on {tied.host} only: {tied.why}"
@@ -195,7 +201,8 @@ class HostCapacity:
         return ""
 
     def _is_stale_copy(self, name: str, host: str) -> bool:
-        """The host lost the lease of the guest's disks, lives, and has not killed it yet."""
+        """Return whether the host lost the lease of the guest's disks, is alive, and has not killed
+        the guest yet."""
         arrived, record = self.view.beats.get(host), self.registry.guests.get(name)
         beat = arrived.beat if arrived else None
         given_up = beat is not None and safety.is_given_up(self.registry.host(host), beat.boot)
@@ -204,7 +211,8 @@ class HostCapacity:
         return alive and record is not None and host not in _hosts_of(record)
 
     def rank(self, name: str, host: str) -> int:
-        """What the rules of hosts say: the higher, the better; 0 for those that none names."""
+        """Return the host's rank for the guest according to the rules: a higher rank is better; 0
+        for a host that no rule names."""
         return max((rule.hosts.get(host, 0) for rule in self._rules(name, "")), default=0)
 
     def _penalty(self, name: str, host: str) -> tuple[int, int, int]:
@@ -214,16 +222,17 @@ class HostCapacity:
         return -self.rank(name, host), conflicts + away, host != last
 
     def is_busy(self, host: str) -> bool:
-        """As many guests start there as may at one time."""
+        """Return whether the maximum number of guests is starting on the host."""
         return self.starting.get(host, 0) >= self.view.policy.starts_at_once
 
     def is_awaited(self, host: str) -> bool:
-        """As many start there as may, or are being stopped elsewhere to start there."""
+        """Return whether the maximum number of guests is starting on the host or being stopped
+        elsewhere to start there."""
         starts = self.starting.get(host, 0) + self.coming.get(host, 0)
         return starts >= self.view.policy.starts_at_once
 
     def take(self, name: str, host: str, starts: bool = True) -> None:
-        """The guest has got the host."""
+        """Record that the guest has got the host."""
         self.guests_on.setdefault(host, set()).add(name)
         self.starting[host] = self.starting.get(host, 0) + starts
         if host in self.hosts:
@@ -231,7 +240,8 @@ class HostCapacity:
 
 
 def _hosts_of(record: HaGuestRecord) -> set[str]:
-    """Where it may run, or is to. One that is to be down, and is, is nowhere."""
+    """Return the hosts where the guest may run or is to run. A guest that is to be down, and is
+    down, has no host."""
     owner = record.host if record.run or record.state == IGNORED else ""
     return {*(location.host for location in record.places), owner, record.target} - {""}
 

@@ -1,4 +1,5 @@
-"""What would become of the guests if hosts died now, and whether room is kept for it."""
+"""Simulation of what would happen to the guests if hosts died now, and the capacity that is
+reserved for it."""
 
 from __future__ import annotations
 
@@ -17,22 +18,24 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.view import GuestConfig, GuestRule, View
     from saltvirt.placement.facts import Guest, Host
 
-# of so many sets of hosts each is looked at; of more only the worst
+# up to this number of sets of hosts, each is simulated; of more sets, only the worst
 MAX_SETS = 60
-# of so few hosts each is filled up by itself when it is counted what fits
+# up to this number of hosts, each is filled up separately to count the guests that fit
 FEW_HOSTS = 12
 
 
 @dataclass(frozen=True)
 class HostLoss:
-    """Where the guests of the hosts would go: guest to host; those that no host takes, with why."""
+    """The result of a simulated loss of hosts. placements: guest to the host that would run it.
+    unplaced: guest to the reason why no host would run it."""
 
     hosts: tuple[str, ...]
     placements: dict[str, str]
     unplaced: dict[str, str]
 
     def text(self, names: Collection[str] | None = None) -> str:
-        """What is short. names: of those guests; None: of all that have no place."""
+        """Return a text about the missing capacity. names: for these guests; None: for all guests
+        without a host."""
         guests = ", ".join(self.unplaced if names is None else names)
         return f"if {' and '.join(self.hosts)} failed, no host would have capacity for {guests}"
 
@@ -45,8 +48,9 @@ def simulate_loss(
     waiting: Collection[str] = (),
     current: HostCapacity | None = None,
 ) -> HostLoss:
-    """What would become of the guests that may run on the hosts, when all of these die. waiting:
-    guests that have no host now, and need one besides. current: the Room as it is."""
+    """Return what would happen to the guests that may run on the hosts if all of these hosts died.
+    waiting: guests that have no host now and need one in addition. current: the HostCapacity before
+    the loss."""
     displaced = [
         name
         for name, record in registry.guests.items()
@@ -76,9 +80,9 @@ def simulate_loss(
 
 
 def worst(view: View, registry: Registry, now_s: float) -> list[tuple[str, ...]]:
-    """The sets of so many hosts as ``reserve`` says. Where there are too many, each host with those
-    that take the most from the others: the room that is free on them, and what their guests need.
-    """
+    """Return the sets of ``reserve`` hosts each whose loss is to be simulated. If there are too
+    many sets, combine each host only with the hosts whose loss takes the most from the others:
+    their free memory and the memory of their guests."""
     up = sorted(name for name, item in registry.hosts.items() if item.state == UP)
     count = min(view.policy.reserve, len(up))
     if not count:
@@ -102,8 +106,9 @@ def worst(view: View, registry: Registry, now_s: float) -> list[tuple[str, ...]]
 
 
 class Reserve:
-    """Room for the loss of the worst hosts, while one guest after the other gets its host. A set of
-    hosts whose loss leaves no more guests without a place than it does now breaks nothing anew.
+    """Capacity for the loss of the worst hosts, while guests get their hosts one after the other. A
+    guest breaks the reserve only if the loss of a set of hosts would leave more guests without a
+    host than before.
 
     waiting: guests that have no host now.
     """
@@ -121,7 +126,7 @@ class Reserve:
 
     @property
     def shortfalls(self) -> list[HostLoss]:
-        """The sets of hosts whose loss would leave a guest without a place."""
+        """Return the losses that would leave a guest without a host."""
         return [loss for loss in self._losses.values() if loss.unplaced]
 
     def refusal(
@@ -131,8 +136,9 @@ class Reserve:
         config: GuestConfig | None = None,
         rules: tuple[GuestRule, ...] | None = None,
     ) -> str:
-        """What the guest on the host would break, or nothing. config: it is of high availability
-        then; None: it only takes room. rules: all, as they are then; None: as they are."""
+        """Return what the guest on the host would break, or "". config: the guest's configuration,
+        if it is to be of high availability; None: the guest only uses capacity. rules: all rules
+        that apply then; None: the present rules."""
         _, _, losses = self._after(host, guest, config, rules)
         worse = []
         for hosts, loss in losses.items():
@@ -142,8 +148,8 @@ class Reserve:
         return "; ".join(worse)
 
     def fits(self, guest_on: Mapping[str, Guest], limits: Mapping[str, int]) -> int:
-        """How many guests more break nothing, spread evenly. guest_on: host to such a guest there;
-        limits: host to how many it has room for."""
+        """Return how many more guests, spread evenly, break nothing. guest_on: host to such a guest
+        on it; limits: host to the maximum number of guests on it."""
         low, high = 0.0, 1.0
         if self._bears(guest_on, limits):
             return sum(limits.values())
@@ -189,7 +195,7 @@ class Reserve:
         config: GuestConfig | None = None,
         rules: tuple[GuestRule, ...] | None = None,
     ) -> None:
-        """The guest has got the host."""
+        """Record that the guest has got the host."""
         self._view, self._registry, losses = self._after(host, guest, config, rules)
         self._losses |= losses
 
@@ -200,7 +206,8 @@ class Reserve:
         config: GuestConfig | None,
         rules: tuple[GuestRule, ...] | None,
     ) -> tuple[View, Registry, dict[tuple[str, ...], HostLoss]]:
-        """(View, Registry with the guest there, the losses that end in another way by it)."""
+        """Return (View, Registry with the guest on the host, the losses whose results change
+        because of it)."""
         view, registry = self._view, self._registry
         placement_hosts = {
             name: _without(entry, guest.name) for name, entry in view.placement_hosts.items()
@@ -216,7 +223,7 @@ class Reserve:
             view = replace(view, guests={**view.guests, guest.name: replace(config, size=guest)})
             registry = replace(registry, guests={**registry.guests, guest.name: _placed(host)})
         current = HostCapacity(view, registry, self._now_s, self._current)
-        # where nobody goes to the host, all go where they went without it
+        # if no guest goes to the host, all guests go where they went before
         losses = {
             hosts: simulate_loss(view, registry, hosts, self._now_s, self._waiting, current)
             for hosts, entry in self._losses.items()
@@ -226,7 +233,7 @@ class Reserve:
 
 
 def refusal(view: View, registry: Registry, guest: str, now_s: float) -> str:
-    """Why a guest of the view that is to be added would break the reserve, or nothing."""
+    """Return why a guest of the view that is to be added would break the reserve, or ""."""
     if not view.policy.reserve:
         return ""
     ranked, reason = HostCapacity(view, registry, now_s).ranked(guest)
