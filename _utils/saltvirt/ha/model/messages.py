@@ -1,6 +1,6 @@
-"""What hosts and masters tell each other, each as the whole of what it knows: a word that is lost
-is made good by the next. Units are in the names; times are durations, for no two clocks agree.
-"""
+"""Messages between hosts and masters. Each message contains all that its sender knows, so the next
+message makes up for a lost one. Units are in the names. Times are durations, because no two clocks
+agree."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from saltvirt.ha.model.policy import Terms
 from saltvirt.ha.model.registry import CommittedConfig, Registry
 from saltvirt.schema import Message, optional
 
-# what a host says that it is about: its guests run; its agent stops and they stay as they are; it
-# wants to be rid of them; none of them runs until it is started anew
+# phases of a host: its guests run; its agent stops and the guests stay unchanged; the host wants
+# its guests to leave; none of its guests runs until the host starts again
 WORKING, RESTING, LEAVING, SHUT_DOWN = "working", "resting", "leaving", "over"
 PHASES = (WORKING, RESTING, LEAVING, SHUT_DOWN)
 
-# what there is of a guest on a host; OFF: a definition
+# states of a guest on a host; OFF: only a definition
 STARTING, RUNNING, STOPPED, CRASHED, FAILED, OFF, INCOMING = (
     "starting", "running", "stopped", "crashed", "failed", "off", "incoming",
 )  # fmt: skip
-# these may write to its disks, now or without being told
+# guests in these states may write to their disks, now or without a further command
 ALIVE = (STARTING, RUNNING, INCOMING)
-# what ails one that is alive: its kernel panicked, its I/O failed, its watchdog fired, its agent
-# was heard and is silent; its storage is full, or it is not known yet why its I/O failed
+# problems of a guest that is alive: its kernel panicked, its I/O failed, its watchdog fired, its
+# agent was heard and is silent; its storage is full, or the cause of the I/O failure is unknown
 PANICKED, IO_FAILED, WATCHDOG, SILENT, FULL, UNCLEAR = (
     "panicked", "i/o failed", "watchdog", "silent", "full", "unclear",
 )  # fmt: skip
 
 
-# a number that a host tells of itself: what is counted on from it can be told, too
+# a number that a host reports of itself: numbers that are counted up from it can be sent, too
 BoundedInt = Annotated[int, 2**62]
 
 
 @dataclass(frozen=True)
 class HeartbeatAck(Message):
-    """An acknowledgement: the last beat of a host that was heard. boot: which start of it."""
+    """An acknowledgement: the last heartbeat that was heard from a host. boot: the start of the
+    host to which it belongs."""
 
     boot: int
     seq: int
@@ -46,8 +47,8 @@ class HeartbeatAck(Message):
 
 @dataclass(frozen=True)
 class FenceVote(Message):
-    """Not to acknowledge a host any more, in that boot or an earlier one. term, ballot: for whom,
-    and which of his questions."""
+    """A promise not to acknowledge a host any more, in that boot or an earlier one. term, ballot:
+    the term of the master that asked, and the number of its question."""
 
     boot: int
     term: int
@@ -56,8 +57,8 @@ class FenceVote(Message):
 
 @dataclass(frozen=True)
 class HostState(Message):
-    """What a host has last said of itself: armed: its guests run only while its watchdog does.
-    terms: by which it feeds that."""
+    """The last state that a host has reported of itself. armed: the host's guests run only while
+    its watchdog runs. terms: the terms with which the host feeds the watchdog."""
 
     boot: int = 0
     seq: int = 0
@@ -69,15 +70,17 @@ class HostState(Message):
 
     @property
     def lasting(self) -> tuple[object, ...]:
-        """What of it must not be forgotten: the number of a beat may be."""
+        """Return the part of the state that must not be forgotten; the number of a heartbeat may
+        be."""
         return self.boot, self.armed, self.watchdog_s, self.phase, self.freeze, self.terms
 
 
 @dataclass(frozen=True)
 class GuestStatus(Message):
-    """A guest that a host has. epoch: of the start that it was told; migrated: the epoch of a
-    migration away that failed. trouble: what ails it while it is alive; seen: that, or how it
-    ended, in words. resets: so often its own watchdog has reset it of late."""
+    """A guest as its host reports it. epoch: the epoch of the start that the host was asked for;
+    migrated: the epoch of a migration away from the host that failed. trouble: the problem of a
+    guest that is alive; seen: a text about the problem, or about how the guest ended. resets: how
+    often the guest's own watchdog has recently reset it."""
 
     epoch: BoundedInt
     state: str
@@ -89,21 +92,26 @@ class GuestStatus(Message):
 
 @dataclass(frozen=True)
 class Heartbeat(Message):
-    """What a host's agent tells the others, the masters and the shared pools.
+    """The message of a host's agent to its peers, to the masters and to the shared pools.
 
-    boot: rises with each start of the host; seq: with each beat. freeze: its guests wait for it.
-    storage_silent_s: for so long a pool that such guests are on could not be written to; None: it
-    knows of none. pools_silent: of several, each that could not be for long.
-    acks: the last beats of peers that it acknowledges. silent_s: for how long it has not heard
-    those by the network that it does not hear. pledges: what those have last said that it does not
-    hear, or has promised to give up, or of which a leader may ask.
-    term, leader, claim: to whom it has granted the lead, and which of his calls it answers;
-    granted_s: how long ago. stored: (term, version) of the registry that it keeps; applied: the
-    version that it acts by. leases: guests whose disks' lease it has got, with the version of
-    the registry that told it to. definitions: ``digest`` of those that it keeps. wished: what
-    persons want by the registry that it acts by; the text is for a master that asks. terms: what
-    proofs of it depend on; settings: the digest of all its settings. pool_key: by what it seals its
-    beats on pools; for peers, over TLS.
+    boot: rises with each start of the host; seq: rises with each heartbeat. freeze: the host's
+    guests wait for it. storage_silent_s: for how long a pool with disks of high-availability guests
+    could not be written to; None: the host knows no such pool. pools_silent: if the host knows
+    several pools, each one that could not be written to for long, and for how long. acks: the last
+    heartbeats of peers that the host acknowledges. silent_s: for how long the host has not heard
+    each peer that it does not hear over the network. pledges: the last state that the host has from
+    each peer that it does not hear, that it has promised to give up, or about which a leader may
+    ask.
+
+    term, leader, claim: the term and the master of the granted lead, and the message of this master
+    that the host answers; granted_s: how long ago the host granted the lead. stored_term, stored:
+    the term and the version of the registry that the host stores; applied: the version of the
+    registry on which it acts. leases: the guests whose disk lease the host holds, with the version
+    of the registry that asked for it. definitions: ``digest`` of the definitions that the host
+    stores. wished: what persons want according to the registry on which the host acts; the text is
+    only sent to a master that asks for it. terms: what proofs about the host depend on; settings:
+    the digest of all its settings. pool_key: the key with which the host seals its heartbeats on
+    pools; sent to peers over TLS.
     """
 
     host: str
@@ -138,22 +146,22 @@ class Heartbeat(Message):
 
     @property
     def host_state(self) -> HostState:
-        """What others keep of it."""
+        """Return the state that other machines store of the host."""
         return HostState(
             self.boot, self.seq, self.armed, self.watchdog_s, self.phase, self.freeze, self.terms
         )
 
     @property
     def leaves(self) -> bool:
-        """It wants to be rid of its guests."""
+        """Return whether the host wants its guests to leave."""
         return self.phase in (LEAVING, SHUT_DOWN) and not self.freeze
 
     def to_master(self) -> Heartbeat:
-        """What masters need of it: whom it acknowledges is a matter of hosts."""
+        """Return the heartbeat as masters need it: acknowledgements only matter to hosts."""
         return replace(self, acks={})
 
     def to_peers(self) -> Heartbeat:
-        """What all peers need of it, and those who read it on a pool."""
+        """Return the heartbeat as all peers need it, including those that read it from a pool."""
         return replace(
             self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
             wished=CommittedConfig(), registry=None,
@@ -161,28 +169,31 @@ class Heartbeat(Message):
 
 
 def order(message: HeartbeatAck | HostState | Heartbeat) -> tuple[int, int]:
-    """Of two words of a host the later has the larger one."""
+    """Return a sort key: of two messages of a host, the later one has the greater key."""
     return message.boot, message.seq
 
 
 def question(attempt: str) -> str:
-    """The term and ballot for which a fence was tried: what comes before the attempt's number."""
+    """Return the term and the ballot for which a fence was attempted: the text before the number of
+    the attempt."""
     return attempt.rpartition(".")[0]
 
 
 def digest(digests: Mapping[str, str]) -> str:
-    """Of what each has by its name. Equal ones are of equal content."""
+    """Return the digest of a mapping from names to digests. Equal digests mean equal content."""
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class LeaderMessage(Message):
-    """What a master tells a host. seq: rises with each call, also over its restarts within a term.
+    """The message of a master to a host. seq: rises with each message, also over restarts of the
+    master within a term.
 
-    asks: it wants the lead, or to keep it. leading: it has it and may be obeyed. alone: there is no
-    other master. ballots: the hosts that it asks not to acknowledge any more. registry: to be kept;
-    committed: up to this version enough hosts keep it, so it may be acted by. ask_registry: the
-    beat shall have it. ask_wished: the host whose beat shall have what persons want.
+    asks: the master wants to get or to keep the lead. leading: the master has the lead and may be
+    obeyed. alone: no other master exists. ballots: the hosts that the master asks not to
+    acknowledge any more. registry: the registry to store; committed: the version of the registry
+    that enough hosts store, so that hosts may act on it. ask_registry: heartbeats are to contain
+    the registry. ask_wished: the host whose heartbeat is to contain what persons want.
     """
 
     master: str
@@ -201,7 +212,7 @@ class LeaderMessage(Message):
 
 @dataclass(frozen=True)
 class ReceivedHeartbeat:
-    """A Beat, and when it came by the clock of the one who heard it."""
+    """A Heartbeat, and when it came according to the receiver's clock."""
 
     beat: Heartbeat
     at_s: float
@@ -209,7 +220,7 @@ class ReceivedHeartbeat:
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """The same of a Call."""
+    """A LeaderMessage, and when it came according to the receiver's clock."""
 
     message: LeaderMessage
     at_s: float

@@ -1,4 +1,4 @@
-"""How patient high availability is, and how much it may do: ``virt:ha``."""
+"""Time limits and maximums of high availability: ``virt:ha``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FREEZE, FAILOVER, MIGRATE, CONDITIONAL = "freeze", "failover", "migrate", "conditional"
 SHUTDOWN_POLICIES = (FREEZE, FAILOVER, MIGRATE, CONDITIONAL)
 
-# what is not a time on which a proof rests
+# settings that are no times on which a proof depends
 _NO_PROOF = (
     "max_fences", "fence_window_s", "fence_retry_s", "starts_at_once", "storage_lost_s", "stable_s",
     "shutdown_policy", "shutdown_wait_s", "reserve",
@@ -26,9 +26,9 @@ _NO_PROOF = (
 
 @dataclass(frozen=True)
 class Terms(Message):
-    """What the proofs of a host depend on, as the host itself announces it: each time is of
-    ``HaPolicy``. times: the digest of all times on which a proof rests; program: the digest of the
-    program. Terms() is of an agent of an older version, which announces none."""
+    """What the proofs about a host depend on, as the host itself announces it; each time is from
+    ``HaPolicy``. times: the digest of all times on which a proof depends; program: the digest of
+    the program. Terms() belongs to an agent of an older version, which announces no terms."""
 
     feed_lease_s: float = 0
     lead_lease_s: float = 0
@@ -37,7 +37,7 @@ class Terms(Message):
     program: str = ""
 
     def differs(self, reference: Terms) -> str:
-        """In what two machines differ, or nothing."""
+        """Return how the terms of two machines differ, or ""."""
         if not self.times or not reference.times:
             return "an older version, which does not announce its times"
         differences = ["other times"] if self.times != reference.times else []
@@ -48,7 +48,8 @@ class Terms(Message):
 def settings_digest(
     policy: HaPolicy, members: Iterable[str], masters: Iterable[str], pools: Iterable[str]
 ) -> str:
-    """The digest of all that machines must have alike, as agents and masters announce it."""
+    """Return the digest of all settings that machines must have in common, as agents and masters
+    announce it."""
     times = {
         key: value if isinstance(value, str) else float(value)
         for key, value in asdict(policy).items()
@@ -59,20 +60,24 @@ def settings_digest(
 
 @dataclass(frozen=True)
 class HaPolicy:
-    """The same on all machines: what one of them proves rests on what the others keep to.
+    """The policy, which is the same on all machines: a proof of one machine depends on the times
+    that the others keep.
 
-    beat_s: so often a host and a master tell what they know. suspect_s: a host that was silent so
-    long may be gone. feed_lease_s: so long after it sent the beat that was acknowledged a host may
-    feed its watchdog. watchdog_s: unfed so long, the watchdog cuts the power. lead_lease_s: so long
-    after it was asked an agent grants the lead to nobody else. clock_drift: the most by which two
-    clocks differ in one second, in seconds. margin_s: is added to each wait that proves something.
+    beat_s: the interval in which hosts and masters send what they know. suspect_s: a host that is
+    silent for this time may be gone. feed_lease_s: the time, from when the host sent the last
+    acknowledged heartbeat, during which it may feed its watchdog. watchdog_s: the time without
+    feeding after which the watchdog cuts the power. lead_lease_s: the time, from when an agent was
+    asked for the lead, during which it grants the lead to no other master. clock_drift: the most by
+    which two clocks differ in one second, in seconds. margin_s: a margin that is added to each wait
+    that proves something.
 
-    max_fences: so many hosts at most may be fenced in fence_window_s. fence_retry_s: between two
-    attempts. starts_at_once: guests that start at one time on a host. storage_lost_s: after so long
-    without its storage a host's guests are taken to others that have it. stable_s: a guest that ran
-    so long has all its tries again. shutdown_policy: what becomes of the guests of a host that
-    shuts down in order; shutdown_wait_s: how long it waits for that. reserve: room is kept for the
-    loss of so many hosts.
+    max_fences: the maximum number of hosts that may be fenced in fence_window_s. fence_retry_s: the
+    time between two attempts. starts_at_once: the maximum number of guests that start on a host at
+    the same time. storage_lost_s: the time without its storage after which a host's guests are
+    taken to other hosts that have the storage. stable_s: a guest that ran for this time has all its
+    tries again. shutdown_policy: what happens to the guests of a host that shuts down cleanly;
+    shutdown_wait_s: the most time that the host waits for it. reserve: the number of lost hosts for
+    which capacity is reserved.
     """
 
     beat_s: float = 1
@@ -94,23 +99,25 @@ class HaPolicy:
 
     @property
     def drift(self) -> float:
-        """So much longer may a time be by a clock that is fast than by one that is slow. Who
-        announces a clock that may stand still is never waited for long enough."""
+        """Return the factor by which a duration on a fast clock can exceed the same duration on a
+        slow one. If a machine announces a clock that may stand still, no wait for it is long
+        enough."""
         if self.clock_drift >= 1:
             return math.inf
         return (1 + self.clock_drift) / (1 - self.clock_drift)
 
     def terms(self, program: str) -> Terms:
-        """What a machine announces that keeps to these times, and runs that program."""
+        """Return the terms that a machine with this policy and that program announces."""
         times = _times_digest(self)
         return Terms(self.feed_lease_s, self.lead_lease_s, self.clock_drift, times, program)
 
     def must_have_fired_s(self, watchdog_s: float, terms: Terms = Terms()) -> float:
-        """So long after the last beat that can have been acknowledged the watchdog has fired.
-        watchdog_s, terms: as the host announced them; of each time the longer one counts.
+        """Return the time after which the watchdog has fired, from the last heartbeat that can have
+        been acknowledged. watchdog_s, terms: as the host announced them; for each time, the longer
+        of the host's and the policy's one counts.
 
-        The watchdog counts twice: the process that feeds it may be stopped between the look at its
-        lease and the feeding, for almost as long as the watchdog bears.
+        The watchdog's time counts twice: the process that feeds the watchdog may be stopped between
+        the check of its lease and the feeding, for almost the watchdog's whole time.
         """
         feed_lease_s = max(self.feed_lease_s, terms.feed_lease_s)
         watchdog_s = max(self.watchdog_s, watchdog_s)
@@ -118,8 +125,8 @@ class HaPolicy:
         return (feed_lease_s + 2 * watchdog_s) * drift + self.margin_s
 
     def lead_by(self, terms: Iterable[Terms]) -> HaPolicy:
-        """By which a master may lead that was granted the lead on those terms: of each time the one
-        that ends the lead sooner."""
+        """Return the policy with which a master may lead that was granted the lead on those terms:
+        for each time, the value with which the lead ends sooner."""
         announcements = [announcement for announcement in terms if announcement.times]
         return replace(
             self,
@@ -133,11 +140,12 @@ class HaPolicy:
 
     @property
     def lead_s(self) -> float:
-        """So long after it asked for it a master may lead: less than agents keep it for him."""
+        """Return the time for which a master may lead, from when it asked for the lead: less than
+        the time for which agents reserve the lead for this master."""
         return self.lead_lease_s / self.drift - self.beat_s / 2
 
     def on_shutdown(self, reboot: bool) -> str:
-        """freeze, failover or migrate, of a host that goes down, or comes again at once."""
+        """Return freeze, failover or migrate for a host that shuts down or reboots."""
         if self.shutdown_policy == CONDITIONAL:
             return FREEZE if reboot else FAILOVER
         return self.shutdown_policy
@@ -145,6 +153,7 @@ class HaPolicy:
 
 @functools.lru_cache(maxsize=64)
 def _times_digest(policy: HaPolicy) -> str:
-    """The digest of all times of a policy on which a proof rests. Each beat announces it."""
+    """Return the digest of all times of a policy on which a proof depends. Each heartbeat announces
+    it."""
     times = {key: float(value) for key, value in asdict(policy).items() if key not in _NO_PROOF}
     return hashlib.sha256(json.dumps(times, sort_keys=True).encode()).hexdigest()

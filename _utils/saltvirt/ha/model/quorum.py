@@ -1,4 +1,5 @@
-"""How many are enough. Two of any of these groups have a host in common, or the master."""
+"""The number of voices that is enough. Any two groups that are large enough have a host in common,
+or the master."""
 
 from __future__ import annotations
 
@@ -7,25 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-# with two hosts the master, if there is no other, has a voice
+# with two hosts, the master has a voice if no other master exists
 THIRD = 2
 
 
 def master_votes(members: Collection[str], sole_master: bool) -> bool:
-    """Whether the master's own voice counts beside the hosts'."""
+    """Return whether the master's own voice counts in addition to those of the hosts."""
     return len(members) == THIRD and sole_master
 
 
 def majority(members: Collection[str], sole_master: bool) -> int:
-    """So many voices are more than half of all."""
+    """Return the smallest number of voices that is more than half of all."""
     return (len(members) + master_votes(members, sole_master)) // 2 + 1
 
 
 def voices(hosts: Iterable[str], members: Collection[str], sole_master: bool) -> int:
-    """How many voices those hosts have, and the master who counts them."""
+    """Return the number of voices of those hosts and of the master that counts them."""
     return len(set(hosts) & set(members)) + master_votes(members, sole_master)
 
 
 def peers_needed(members: Collection[str]) -> int:
-    """So many peers make a majority with the host itself."""
+    """Return the number of peers that form a majority together with the host itself."""
     return len(members) // 2

@@ -1,5 +1,6 @@
-"""What is decided and must not be forgotten: kept by a majority of the hosts, before it is acted
-by. So it outlives each master, and one that takes over knows all that was done."""
+"""The registry: decisions that must not be forgotten. A majority of the hosts stores each decision
+before any host acts on it. So the registry survives each master, and a master that takes over knows
+all that was done."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
 
 @dataclass(frozen=True)
 class GuestLocation(Message):
-    """Where a copy of a guest may run. boot: which start of the host; 0: any so far."""
+    """A place where a copy of a guest may run. boot: the start of the host; 0: any start until
+    now."""
 
     host: str
     boot: int
@@ -30,17 +32,20 @@ class GuestLocation(Message):
 class HaGuestRecord(Message):
     """A guest that high availability keeps running.
 
-    epoch: rises with each place and each start that it gets. host, boot: who is to have it; empty:
-    nobody yet. run: shall it. places: wherever a copy may run; target: the host that it migrates
-    to, with epoch + 1. changed: the version of the registry in which that became so.
-    gentle: it is shut down where it leaves, not killed.
-    restarts, relocates: tries since it last ran well; failed: where; better: the host that it is to
-    go to, last: where it was last. home: where it goes when that is back from what was planned.
-    turned: its migrations that failed one after the other. left: the host that it was stopped on,
-    well, to be started on a better one; refused: hosts on which it did not start then.
-    wish: the last of a person's wishes that was followed. taker: the host that is to get the lease
-    of its disks. anew: the epoch with which it is started where an earlier one runs, which is
-    killed first. agent_silent_s: as GuestWanted has it.
+    epoch: rises with each host and each start that the guest gets. host, boot: the host that is to
+    have the guest, and its boot; "": no host yet. run: the guest is to run. places: all places
+    where a copy may run; target: the host to which the guest migrates, with epoch + 1. changed: the
+    version of the registry in which the record got this content. gentle: the guest is shut down on
+    the host that it leaves, not killed.
+
+    restarts, relocates: tries since the guest last ran without problems; failed: the hosts on which
+    it failed; better: the host to which it is to go; last: the last host that had it. home: the
+    host to which the guest goes back after a planned absence of the host. turned: how many
+    migrations have failed in a row. left: the host on which the guest was stopped without a
+    problem, to be started on a better one; refused: hosts on which it then did not start. wish: the
+    number of the last fulfilled request of a person. taker: the host that is to get the lease of
+    the guest's disks. anew: the epoch with which the guest is started where an earlier epoch runs,
+    which is killed first. agent_silent_s: see GuestConfig.
     """
 
     state: str = NEW
@@ -69,7 +74,7 @@ class HaGuestRecord(Message):
     agent_silent_s: int = optional(0)
 
     def is_of(self, host: str) -> bool:
-        """Whether a host has it, may run a copy of it, or is to get it."""
+        """Return whether the host has the guest, may run a copy of it, or is to get it."""
         return host in (self.host, self.target) or any(
             location.host == host for location in self.places
         )
@@ -77,10 +82,10 @@ class HaGuestRecord(Message):
 
 @dataclass(frozen=True)
 class HostRecord(Message):
-    """A host as the leader has it. boot: the last that was heard; gone: all before this one are
-    proven to be over. ballot: the version of the registry in which the others were asked to give it
-    up, or in which it returned. stuck: nothing is done to it though it is silent, or no proof is to
-    be expected."""
+    """A host as the leader knows it. boot: the last boot that was heard; gone: all boots before
+    this one are proven to be over. ballot: the version of the registry in which the other hosts
+    were asked to give up this host, or in which it returned. stuck: nothing is done to the host
+    although it is silent, or no proof is to be expected."""
 
     state: str = UNKNOWN
     why: str = ""
@@ -92,10 +97,12 @@ class HostRecord(Message):
 
 @dataclass(frozen=True)
 class CommittedConfig(Message):
-    """What persons want, for masters that lost it or have to agree on it: a text that only they
+    """What persons want, for masters that lost it or have to agree on it: a text that only masters
     read.
-    term, version: of the registry in which it became so. Of two the later one holds. digest: of the
-    text, where a beat tells it without the text."""
+
+    term, version: those of the registry in which the text was agreed on. Of two texts, the later
+    one is valid. digest: the digest of the text, if a heartbeat contains no text.
+    """
 
     term: int = 0
     version: int = 0
@@ -104,15 +111,15 @@ class CommittedConfig(Message):
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Of two the one with the larger stamp holds."""
+        """Return a sort key: of two configurations, the one with the greater stamp is valid."""
         return self.term, self.version
 
 
 @dataclass(frozen=True)
 class Registry(Message):
-    """term: of the leader who wrote it; version: rises with each change. members: the hosts that
-    count for a majority. armed: high availability is on. fences: hosts fenced in the window.
-    wished: what persons want."""
+    """The registry. term: the term of the leader that wrote it; version: rises with each change.
+    members: the hosts that count for a majority. armed: high availability is on. fences: the hosts
+    that were fenced in the window. wished: what persons want."""
 
     term: int = 0
     version: int = 0
@@ -124,19 +131,21 @@ class Registry(Message):
     wished: CommittedConfig = optional(CommittedConfig())
 
     def host(self, name: str) -> HostRecord:
-        """The record of a host, known or not."""
+        """Return the record of a host; an empty one if the host is unknown."""
         return self.hosts.get(name, HostRecord())
 
     def is_suspect(self, name: str) -> bool:
-        """Whether the leader wants to know what that host has last said to anybody."""
+        """Return whether the leader needs the last state that the host has reported to any
+        machine."""
         return self.host(name).state in _SUSPECT_STATES
 
     @property
     def suspects(self) -> list[str]:
-        """The hosts of which the leader wants to know what they have last said to anybody."""
+        """Return the hosts of which the leader needs the last state that they have reported to any
+        machine."""
         return [name for name, record in self.hosts.items() if record.state in _SUSPECT_STATES]
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Of two registries the one with the larger stamp is to be kept."""
+        """Return a sort key: of two registries, the one with the greater stamp is to be stored."""
         return self.term, self.version

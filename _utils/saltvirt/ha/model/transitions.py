@@ -1,8 +1,8 @@
-"""The decision tables: the states of hosts and guests, and what leads from one to the other.
+"""The decision tables: the states of hosts and guests, and the transitions between them.
 
-The code goes by these rows, and ha-design.md shows them (make docs). Of a state's rows the
-first whose condition holds is taken; the conditions and what is done are methods of
-``hosts.HostCase`` and ``guests.GuestCase`` of that name.
+The code uses these rows, and ha-design.md shows them (make docs). Of a state's rows, the first row
+whose condition holds is used. Conditions and actions are the methods of ``hosts.HostCase`` and
+``guests.GuestCase`` with these names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from saltvirt.ha.model.registry import (
 
 @dataclass(frozen=True)
 class Row:
-    """From a state, when the condition holds, to another, with the reason; do: what is changed in
-    the record beside the state."""
+    """A transition from a state, if the condition holds, to another state, with the reason. action:
+    the change of the record in addition to its state."""
 
     state: str
     condition: str
@@ -42,7 +42,7 @@ class Row:
 
 
 def by_state(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of each state, in their order."""
+    """Return the rows of each state, in their order."""
     table: dict[str, list[Row]] = {}
     for row in rows:
         table.setdefault(row.state, []).append(row)
@@ -50,7 +50,8 @@ def by_state(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def first(table: Mapping[str, list[Row]], state: str, case: object) -> Row | None:
-    """The row that holds now, or None. table: see by_state. case: has the conditions."""
+    """Return the first row whose condition holds now, or None. table: see by_state. case: the
+    object whose methods are the conditions."""
     for row in table.get(state, ()):
         if getattr(case, row.condition)():
             return row
@@ -59,7 +60,7 @@ def first(table: Mapping[str, list[Row]], state: str, case: object) -> Row | Non
 
 @dataclass(frozen=True)
 class StateDescription:
-    """A state, in plain words."""
+    """A state, and a description for operators."""
 
     name: str
     description: str
