@@ -38,7 +38,8 @@ def update(state: MasterState, view: View, now_s: float) -> MasterState:
 
 def _with_term(state: MasterState, view: View, now_s: float) -> MasterState:
     """Return the state with a term that no other master has. The master takes a new term if it has
-    restarted, or if the master that led has not asked for so long that its lead has expired."""
+    restarted, or if the lead of another master has expired because that master stopped asking for
+    it."""
     beats = [arrived.beat for arrived in view.beats.values()]
     own_term = state.saved.term
     highest = max((beat.term for beat in beats), default=own_term)
@@ -79,9 +80,8 @@ def _is_own(state: MasterState, beats: Iterable[Heartbeat], term: int) -> bool:
 
 def may_ask(state: MasterState, view: View, now_s: float) -> bool:
     """Return whether the master may ask for the lead: a majority of the hosts is heard, and each of
-    these hosts has granted the lead to no other master, or has granted it so long ago that the
-    grant has expired. A master that does not hear its grants must not keep other masters from
-    leading."""
+    these hosts has granted the lead to no other master, or its grant has expired. A master that
+    does not hear its grants must not keep other masters from leading."""
     lease_s = view.policy.lead_lease_s
     free = [
         host

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FREEZE, FAILOVER, MIGRATE, CONDITIONAL = "freeze", "failover", "migrate", "conditional"
 SHUTDOWN_POLICIES = (FREEZE, FAILOVER, MIGRATE, CONDITIONAL)
 
-# settings that are no times on which a proof depends
+# settings on which no proof depends
 _NO_PROOF = (
     "max_fences", "fence_window_s", "fence_retry_s", "starts_at_once", "storage_lost_s", "stable_s",
     "shutdown_policy", "shutdown_wait_s", "reserve",

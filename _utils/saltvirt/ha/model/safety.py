@@ -30,9 +30,9 @@ def announced_s(
     old_s: float | None, new_s: float, acknowledged: int, members: Collection[str]
 ) -> float:
     """A host uses a longer time than it announced before only after enough peers know the longer
-    time: so many that a machine that relies on the time must ask one of them. It uses a shorter
-    time at once. old_s: the shortest time that the host has announced since; None: none in this
-    boot."""
+    time, so that each machine that relies on the time must ask one of these peers. The host uses a
+    shorter time at once. old_s: the shortest time that the host has announced since; None: none in
+    this boot."""
     if old_s is None or acknowledged >= quorum.peers_needed(members):
         return new_s
     return min(old_s, new_s)
@@ -51,13 +51,14 @@ def may_acknowledge(vote: FenceVote | None, boot: int) -> bool:
 
 def may_disarm(acknowledged: int, members: Collection[str], is_over: bool) -> bool:
     """A host disarms its watchdog if none of its guests will run in this boot, or if enough peers
-    know of it: so many that a machine that relies on the watchdog must ask one of them."""
+    know that it disarms, so that each machine that relies on the watchdog must ask one of these
+    peers."""
     return is_over or acknowledged >= quorum.peers_needed(members)
 
 
 def must_kill(believed_armed: bool, works: bool, lease: bool) -> bool:
-    """A host whose watchdog failed before its peers knew it kills its guests when the host is cut
-    off."""
+    """A host that is cut off kills its guests if its watchdog does not work while its peers still
+    believe that the watchdog is armed."""
     return believed_armed and not works and not lease
 
 
