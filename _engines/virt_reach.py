@@ -16,10 +16,10 @@ With options:
 
     engines:
       - virt_reach:
-          address: 127.0.0.1   # default: what has salt-api's TLS connects to it, nobody else has to
+          address: 127.0.0.1   # default: only the server with salt-api's TLS has to connect
           port: 8003           # default
-          origins:             # of pages that may connect; default: those of the very address that
-            - https://master.example.com:8000     # the browser has asked
+          origins:             # of pages that may connect; default: those of the address that the
+            - https://master.example.com:8000     # browser has requested
 
 The engine runs in a process of its own. It listens without TLS: never expose the port to others.
 """
@@ -51,7 +51,7 @@ def __virtual__():
 
 def start(address="127.0.0.1", port=8003, origins=None):
     """
-    Serve metrics until the engine is stopped.
+    Serve consoles and events until the engine is stopped.
 
     :param address: IP address to listen on
     :param port: TCP port

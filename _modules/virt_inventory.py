@@ -77,8 +77,8 @@ def inventory(guest=None, **kwargs):
         ones), ``bridges``, ``networks``, ``pools`` (active ones, with ``store`` and sizes),
         ``labels``, ``ratios``, ``placement`` (its own ``virt:placement``), ``maintenance`` (the
         reason, or None),
-        ``libvirt`` (version as libvirt's number), ``silent`` (where a file system is mounted that
-        does not answer: of what is on it nothing is told); of a guest that was asked about, under
+        ``libvirt`` (version as libvirt's number), ``silent`` (mount points of file systems that do
+        not answer: the answer contains nothing that is stored on them); for ``guest``, under
         ``guest``: ``vcpus``, ``memory_kib``, ``max_memory_kib``, ``page_kib``, ``disk_bytes``
         (in the images folder), ``disks`` (in others), ``pools`` (name to bytes), ``bridges``,
         ``networks``,

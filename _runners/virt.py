@@ -385,7 +385,7 @@ def init(
         for placement; ``test=True`` to see where it would go, and change nothing;
         ``wait=True`` or ``wait_for`` (``minion``, ``agent``, ``address``) to come back when the
         guest has answered, within ``timeout`` seconds (300); ``pillar`` (dict), which this
-        master adds to the pillar of that minion and nobody else's, until the guest is purged;
+        master adds to the pillar of that minion only, until the guest is purged;
         ``name_is_free=True`` when a hypervisor does not answer, and you know that it has no guest
         of this name: without, a name that may be taken is refused; ``at_once`` (4) with several
         names: how many are made at the same time; ``ha`` (True, or a mapping of what
