@@ -1,5 +1,5 @@
-"""Locked files of this master: who holds one can be seen, and it goes with its process, however
-that ends. Nobody waits for one without end."""
+"""Locked files of this master. The owner of a lock is visible, the kernel releases the lock when
+the owner's process ends in any way, and each wait for a lock has a timeout."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from saltvirt import errors, settings
 Opts = dict[str, Any]
 T = TypeVar("T")
 
-# a wait for others ends after so long: virt:queue_timeout
+# the default of virt:queue_timeout, the timeout of a wait for other operations
 QUEUE_TIMEOUT_S = 3600
 _POLL_S = 0.5
 _MAX_OWNER_BYTES = 300
 
 
 def queue_timeout_s(opts: Opts) -> int:
-    """How long one waits for others, by the master's configuration."""
+    """Return the timeout of a wait for other operations, from the master's configuration."""
     return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_TIMEOUT_S)
 
 
 def take(path: Path, purpose: str) -> int | None:
-    """The handle of the locked file, with its owner written into it; None when another has it.
+    """Lock the file, write its owner into it, and return its handle; None if another process has
+    locked it.
 
-    purpose: the operation, for whoever wants to know.
+    purpose: the operation, as the text about the owner shows it.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -47,7 +48,8 @@ def take(path: Path, purpose: str) -> int | None:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether somebody holds it. Who wants it in this very instant must ask twice."""
+    """Return whether a process holds the lock. The check itself holds the lock for an instant, so a
+    process that fails to lock the file at this moment must try twice."""
     try:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -64,12 +66,13 @@ def is_taken(path: Path) -> bool:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # one that has no name here
+    except (KeyError, OSError):  # a user without a name on this machine
         return str(os.getuid())
 
 
 def owner(path: Path) -> str:
-    """Who has locked the file, or had: ``virt.init of web1, process 4711 of root, since …``."""
+    """Return the present or last owner of the lock, such as
+    ``virt.init of web1, process 4711 of root, since …``."""
     try:
         with open(path, "rb") as file:
             return file.read(_MAX_OWNER_BYTES).decode(errors="replace") or "an operation"
@@ -78,9 +81,9 @@ def owner(path: Path) -> str:
 
 
 def wait(opts: Opts, acquire: Callable[[], T | None], wait_reason: Callable[[], str]) -> T:
-    """What ``look`` returns as soon as that is not None; asks it twice a second.
+    """Return the result of ``acquire`` as soon as it is not None; call it twice a second.
 
-    wait_reason: callable that says what is waited for. Raises OperationFailed after
+    wait_reason: callable that returns what the operation waits for. Raises OperationFailed after
     ``virt:queue_timeout`` seconds.
     """
     timeout_s = queue_timeout_s(opts)
