@@ -64,7 +64,7 @@ _LOADED = frozenset() if _PACKED else fingerprint()
 def stale() -> bool:
     """True if the files on disk differ from those that this process has imported."""
     if _PACKED:
-        from saltvirt import bundle  # noqa: PLC0415 - who has it unpacked pays for it, nobody else
+        from saltvirt import bundle  # noqa: PLC0415 - only a packed library needs it
 
         return bundle.digest(_PACKED[0]) != _PACKED[1]
     return fingerprint() != _LOADED

@@ -57,7 +57,8 @@ def _channel(functions: Mapping[str, Callable[..., Any]]) -> Any:
     """Find Salt's channel for progress events (``__jid_event__``).
 
     Salt passes it to only one module of each name, and several files are named ``virt``, so all of
-    them are searched. Without a channel nobody waits for the runner.
+    them are searched. Without a channel no
+    client waits for the runner.
     """
     for name in functions:
         if name.startswith("virt."):

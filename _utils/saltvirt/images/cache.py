@@ -314,7 +314,7 @@ def _download(folder: _Folder, request: _ImageRequest, version: Version) -> Cach
         version = request.client.fetch(request.source, part, version, progress)
     except (errors.Refused, OSError) as exc:
         if isinstance(exc, errors.Refused) or free_space.is_full(exc):
-            web.forget(part)  # what is there of it would be in the way of others
+            web.forget(part)  # the partial file would use space that others need
         raise
     try:
         return _admit(folder, part, request, version)
@@ -471,7 +471,7 @@ def forget_partial(images_dir: str, test: bool = False) -> list[str]:
         part = store.path(".partial", name)
         if _KEY.fullmatch(name) and _is_old(part):
             with (
-                contextlib.suppress(errors.OperationFailed),  # somebody goes on with it just now
+                contextlib.suppress(errors.OperationFailed),  # another process resumes it now
                 locks.exclusive(store.path(".locks", name), timeout_s=0),
             ):
                 if _is_old(part):

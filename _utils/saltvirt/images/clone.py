@@ -303,7 +303,7 @@ def _publish(part: str, target: str) -> None:
         os.link(part, target)
     except FileExistsError:
         raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
-    except OSError:  # a file system without hard links: whoever makes the name has it
+    except OSError:  # no hard links here: the process that creates the name owns it
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:

@@ -29,7 +29,7 @@ _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
 # longer than any check takes
 _STALE_S = 24 * 3600
 _TEXT = "Salt Virt looks whether this folder is shared between hosts"
-# the server may map root to nobody (root_squash), but not the folder's owner
+# a server with root_squash maps root to an unprivileged user, but not the folder's owner
 _WRITE = 'umask 022; set -C; echo "$2" > "$1"'
 
 
@@ -143,8 +143,8 @@ def _run(owner: _Owner, *argv: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether an existing file cannot be read because a server maps root to nobody. libvirt
-    fails in the same way, and stops a pool that it refreshes then.
+    """Return whether an existing file cannot be read because a server maps root to an unprivileged
+    user (root_squash). libvirt fails in the same way, and stops a pool that it refreshes then.
 
     A file that was opened may still fail to be read or closed: GlusterFS opens late.
     """

@@ -180,8 +180,8 @@ class CloneBuilder(GuestBuilder):
             )
 
     def make_disks(self) -> None:
-        """Copy the disks while nobody writes to them. Plain libvirt does not take the guest's
-        lock."""
+        """Copy the disks while no process writes to them. Plain libvirt does not take the
+        guest's lock."""
         sources = [build.image.path for build in self.builds if build.image]
         with unchanged_disks.UnchangedDisks(self.original.name(), sources) as unchanged:
             self.require_stopped()

@@ -57,7 +57,7 @@ def prune(
     grace_s: float = GRACE_S,
     test: bool = False,
 ) -> Pruned:
-    """Remove unused images, and interrupted downloads that nobody resumes.
+    """Remove unused images, and interrupted downloads that no operation resumes.
 
     name: only this cached file; it is then an error if the file is in use. grace_s: images that
     were downloaded or requested within this time are kept. test: remove nothing.

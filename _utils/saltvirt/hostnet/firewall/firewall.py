@@ -105,7 +105,7 @@ def apply(name: str, firewall_rules: Rules) -> None:
     if before and before != name:
         KINDS[before].remove(program.run)
     state = {"kind": name, "wanted": KINDS[name].expected_rules(firewall_rules), "listing": None}
-    _write_state(state)  # whoever dies now has made rules that can be taken away
+    _write_state(state)  # before the rules: they can be removed if the process dies now
     KINDS[name].apply(program.run, firewall_rules)
     _install_unit(name, firewall_rules)
     listing = KINDS[name].listing(program.run)
@@ -172,7 +172,7 @@ def _addresses(host: str, role: str, key: str) -> Collection[str]:
         pass
     try:
         results = socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)
-    except (OSError, UnicodeError) as exc:  # the latter: it can be no name
+    except (OSError, UnicodeError) as exc:  # UnicodeError: not a valid name
         reason = exc.strerror if isinstance(exc, OSError) else exc
         raise InvalidInput(
             f"the {role} {host} cannot be resolved on this host ({reason}): add it to DNS "

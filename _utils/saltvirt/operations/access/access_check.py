@@ -221,7 +221,7 @@ class _Limited:
                     return result
                 except errors.VirtError as exc:
                     raise type(exc)(redact(self._redact(exc.text, parts))) from exc
-                except Exception as exc:  # what it says may be of somebody else's guest
+                except Exception as exc:  # its text may be about another user's guest
                     log.exception("virt.%s", self.verb)
                     raise errors.OperationFailed(
                         "internal error: the master's log has a traceback; please report it"

@@ -107,7 +107,7 @@ class LookupBatcher:
         try:
             batch.locations = find.locations(fleet)
             return batch.locations
-        finally:  # whoever waits for one that failed asks for himself
+        finally:  # if the query failed, each waiting guest queries the hosts itself
             with self._changed:
                 self._is_querying, batch.is_done = False, True
                 self._changed.notify_all()

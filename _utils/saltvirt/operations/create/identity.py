@@ -126,7 +126,7 @@ class _NewName(abc.ABC):
             unique.refuse_key(KeyStore(fleet.opts), new)
         with reasons:
             host = locations.host_of(self.name)
-            with reasons:  # its disks are written to, or read as if nobody wrote to them
+            with reasons:  # its disks are written to, or read as if no process wrote to them
                 start_safety.check(fleet, locations, self.name, host)
             arguments = self._arguments(host)
             hidden = self._hidden(arguments)

@@ -237,7 +237,7 @@ class Lifecycle:
             raise errors.OperationFailed(
                 f"{name} on {host} is {power.after}{waited}, not {power_plan.after}"
             )
-        if self.verb == "start":  # whoever made it: somebody wants it
+        if self.verb == "start":  # a started guest is wanted, whatever operation created it
             intent_log.forget(self.fleet.opts, name)
         return self._result(power_plan)
 

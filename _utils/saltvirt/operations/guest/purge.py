@@ -64,7 +64,7 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     leftovers = (done.get("left") or {}) if isinstance(done, dict) else {}
     if not leftovers.keys() - removal.keep.keys():
         return removal
-    return replace(  # somebody began to use it after the plan was made
+    return replace(  # the files came into use after the plan was made
         removal,
         delete=[path for path in removal.delete if path not in leftovers],
         keep={**removal.keep, **leftovers},
