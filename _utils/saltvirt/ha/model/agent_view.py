@@ -33,7 +33,7 @@ class AgentView:
     beats: the last heartbeat that came from each peer over the network; stored: the last heartbeat
     of each peer that was read from shared pools. messages: the last message of each master. guests:
     the guests in libvirt that high availability has started or may start. watchdog: a watchdog
-    device exists; works: the device is open, and feeding it raised no error. storage_silent_s,
+    device exists; works: the device is armed, and feeding it has not failed. storage_silent_s,
     pools_silent: see Heartbeat. request: stop, shutdown, reboot or "". leases: the guests whose
     disk lease this host holds. watchdog_s: the time without feeding after which the watchdog is to
     cut the power. program, settings: digests of the agent's program and settings. definitions: the

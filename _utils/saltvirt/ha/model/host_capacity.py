@@ -93,7 +93,7 @@ class HostCapacity:
 
     def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
         """Return (hosts for the guest, the best one first; why the other hosts were rejected). but:
-        hosts to exclude, on which the guest failed."""
+        hosts to exclude."""
         config = self.view.guests[name]
         reasons = {host: self.usable(host, name) for host in self.view.members}
         reasons |= dict.fromkeys(but, "it failed there")

@@ -26,7 +26,7 @@ STARTED, STOPPED, IGNORED = "started", "stopped", "ignored"
 LIVE, RESTART = "live", "restart"
 # how a person moves a guest to another host
 MIGRATE, RELOCATE = "migrate", "relocate"
-# kinds of rules
+# kinds and strictness of rules
 AFFINITY, ANTI_AFFINITY, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
 # results of a fence agent
 OFF, ON, TIMED_OUT = "off", "on", "timed out"
