@@ -304,9 +304,7 @@ def test_a_user_has_a_few_tickets_at_a_time(cloud):
     for _ in range(tickets.MAX_PER_USER):
         cloud.ticket(user="anna")
     asked = len(cloud.fleet.asked)
-    with pytest.raises(
-        errors.OperationFailed, match="8 unused tickets: wait 30 s"
-    ):
+    with pytest.raises(errors.OperationFailed, match="8 unused tickets: wait 30 s"):
         cloud.ticket(user="anna")
     assert len(cloud.fleet.asked) == asked  # no host is asked for one that is too many
     cloud.ticket(user="bob")
