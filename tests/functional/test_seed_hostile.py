@@ -210,7 +210,7 @@ def test_what_never_ends_is_not_read(tmp_path, data, make, why):
 
 
 def test_a_folder_of_endless_names_is_not_listed(tmp_path, monkeypatch):
-    monkeypatch.setattr("saltvirt.seed.tree.MOST_NAMES", 3)
+    monkeypatch.setattr("saltvirt.seed.tree.MAX_NAMES", 3)
     for name in "abc":
         (tmp_path / name).touch()
     with DirTree(tmp_path) as tree:

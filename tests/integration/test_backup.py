@@ -302,7 +302,7 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     assert one.traces() != []
     asked = one.name, plan["ident"], plan["disks"], reader(target)
     again = host.refuses("virt.backup_begin", *asked)
-    assert "under way" in again or "at work" in again
+    assert "is running" in again or "at work" in again
     one.sh("pkill -9 -f 'export[.]export_serve[r]'")
     keeps = "pgrep -f 'export[.]export_serve[r]'"
     one.cloud.wait(lambda: not one.sh(keeps, check=False), "it is dead")
@@ -354,7 +354,7 @@ def test_by_the_runner(box, cloud):
     one = box(10)
     one.write()
     done = cloud.run("virt.backup", one.name, test=True)
-    assert done.rc == 0 and "would be backed up" in done.stdout, done
+    assert done.rc == 0 and "would back up" in done.stdout, done
     assert cloud.run_json("virt.backups") == {"vault": []}
     one.leaves_nothing()
     found = cloud.run_json("virt.backup", one.name)[one.name]
@@ -408,7 +408,7 @@ def test_restored_beside_and_again(box, cloud):
     one.write()
     one.back_up()
     refused = cloud.run("virt.backup_restore", one.name)
-    assert refused.rc == 1 and "is there, on hv1" in refused.stdout, refused
+    assert refused.rc == 1 and "already exists on hv1" in refused.stdout, refused
     uuid = one.sh("virsh domuuid labbackup").strip()
     shown = one.hosts[1].call("virt.backup_show", VAULT, uuid, "1", reader(one.hosts[0]))
     for name in ("hv1", "hv2"):

@@ -105,9 +105,9 @@ def clean(cloud, fast):
 @pytest.mark.usefixtures("clean")
 def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
     done = cloud.run("virt.backup_restore", fast.name, new=NAME, instant=True, test=True)
-    assert done.rc == 0 and "run while its blocks come in" in done.stdout, done
+    assert done.rc == 0 and "start it immediately" in done.stdout, done
     found = fast.begin()
-    assert "its blocks come in meanwhile" in found["comment"]
+    assert "while its blocks are copied" in found["comment"]
     assert fast.state().startswith("running")
     listed = cloud.run_json("virt.backup_instant", test=True)[NAME]
     assert (listed["state"], listed["backup"]) == ("pulling", fast.ident), listed
@@ -123,7 +123,7 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
     assert kept[fast.ident] == f"{NAME} on hv1 runs from it", kept
     fast.timing(10_000)
     done = cloud.run("virt.backup_instant", NAME, timeout=300)
-    assert done.rc == 0 and "stands on nothing" in done.stdout, done
+    assert done.rc == 0 and "is completely restored" in done.stdout, done
     fast.is_full()
     assert cloud.run("virt.backup_instant", NAME).rc == 0
 

@@ -39,7 +39,7 @@ PLANS = [
     ("restore", ["hv2"], {}, "hv2 would accept guests again, and 0 would return"),
     ("rebalance", [], {"apply": True}, "0 moves; the score is"),
     ("repair", [], {"apply": True}, "no leftovers"),
-    ("authorize", ["new", "hv1"], {}, "hv1 would be allowed to submit the key of new"),
+    ("authorize", ["new", "hv1"], {}, "hv1 would be permitted to submit the key of new"),
 ]
 LOOK = """virsh list --all; virsh snapshot-list rests --name 2>/dev/null;
 find /srv/salt-images -type f -printf '%p %s %T@ %u\\n' | sort;

@@ -98,7 +98,7 @@ def test_a_command_its_input_and_its_end(lab, guest):
     script = f"printf %s '{TYPED}-2' | salt-run virt.exec {guest} 'cut -c 3-8' stdin=-"
     assert lab.exec("master", script).stdout.split()[0] == "secret"
     late = lab.run("virt.exec", guest, "sleep 60", "timeout=2")
-    assert "did not end within 2 s and goes on" in line_of(late)
+    assert "did not end within 2 s and continues" in line_of(late)
     assert "exit code 127" in lab.run("virt.exec", guest, "no-such-program").stdout
     assert (
         lab.exec("master", f"grep -rla {TYPED}-2 /var/cache/salt /var/log/salt", check=False).stdout
@@ -136,7 +136,7 @@ def test_an_agent_that_hangs_and_one_that_is_not_there(lab, guest):
         assert "does not answer" in line_of(lab.run("virt.exec", guest, "uptime"))
         assert "does not answer" in line_of(lab.run("virt.get", guest, "/etc/fstab", "/root/fstab"))
         within("pkill -CONT qemu-ga; systemctl stop qemu-guest-agent")
-        gone = "no guest agent answers in con1"
+        gone = "no guest agent responds in con1"
         until(lambda: gone in lab.run("virt.exec", guest, "uptime").stdout, gone, 60)
         assert gone in line_of(lab.run("virt.exec", guest, "uptime"))
     finally:

@@ -76,7 +76,7 @@ def test_a_guest_with_a_fixed_address_by_networkd(lab, guests):
     made(lab, "fixed", IMAGE, interfaces=[FIXED], start=False)
     copied_and_renamed(
         lab, guests, "fixed",
-        "05-salt-virt-0.network: the fixed addresses stay the original's",
+        "05-salt-virt-0.network: the static addresses remain with the original",
     )  # fmt: skip
 
 
@@ -93,5 +93,5 @@ def test_a_guest_of_each_system(lab, guests, system, seed):
         words = "a copy of first, is running"
     else:
         made(lab, "first", image, interfaces=[FIXED], start=False)
-        words = "the fixed addresses stay the original's"
+        words = "the static addresses remain with the original"
     copied_and_renamed(lab, guests, "first", words)

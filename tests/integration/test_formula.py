@@ -65,7 +65,7 @@ def test_a_bridge_that_cuts_the_host_off_is_taken_back(cloud):
     script = (
         "import sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.hostnet.bridge import bridges\n"
-        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
+        "bridges.create_bridge('br0', 'eth0', (None, None), ('10.77.0.1', 9), 3)\n"
     )
     done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert "eth0 was restored" in done.stderr
@@ -79,9 +79,9 @@ def test_a_minion_that_dies_meanwhile_is_put_back_by_the_timer(cloud):
     script = (
         "import os, sys; sys.path.insert(0, '/var/cache/salt/minion/extmods/utils')\n"
         "from saltvirt.hostnet.bridge import bridges\n"
-        "bridges._within = lambda *a: os._exit(9 if bridges.there('br0') else 1)\n"
+        "bridges._wait_until = lambda *a: os._exit(9 if bridges.exists('br0') else 1)\n"
         "bridges.FOLLOW_S -= 11\n"  # the timer's way back need not be waited for so long
-        "bridges.over('br0', 'eth0', (None, None), ('10.77.0.1', 4506), 1)\n"
+        "bridges.create_bridge('br0', 'eth0', (None, None), ('10.77.0.1', 4506), 1)\n"
     )
     done = cloud.exec("hv2", ["/opt/salt/bin/python", "-c", script], check=False)
     assert done.returncode == 9, done

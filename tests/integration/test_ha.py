@@ -69,7 +69,7 @@ def test_it_does_not_start_with_its_host_whoever_says_so(cloud, host):
 
     asked = ["salt", host, "virt.set_autostart", "web1", "on"]
     found = lab.exec("master", asked, check=False)
-    assert found.returncode == 1 and "which alone starts it" in found.stdout, found
+    assert found.returncode == 1 and "high availability starts it" in found.stdout, found
     lab.exec(host, "virsh -q autostart web1")
     lab.wait(lambda: "disable" in lab.exec(host, flag).stdout, "the agent takes it back", 20)
     assert lab.run("virt.ha_disable", "web1").rc == 0

@@ -117,7 +117,7 @@ def test_each_argument_reaches_libvirt(hv, arguments, path, value):
         ({"mem": "9TiB"}, "refused: .* MiB of memory requested"),
         ({"image": "/nowhere.img"}, "image /nowhere.img does not exist"),
         ({"image": "salt://nowhere.img"}, "nowhere.img does not exist on the master"),
-        ({"image": "/etc/passwd"}, "/etc/passwd is no disk image"),
+        ({"image": "/etc/passwd"}, "/etc/passwd is not a disk image"),
         ({"disk": "nope"}, "unknown 'nope'"),
         ({"interfaces": [{"name": "eth0", "bridge": "nobr"}]}, "refused: .*has no bridge nobr"),
         ({"disks": [{"name": "system", "size": 8}]}, "is never shrunk"),

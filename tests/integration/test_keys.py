@@ -185,7 +185,7 @@ def test_a_certificate_of_another_ca_on_one_host_is_seen_and_mended(cloud):
     )
     seen = cloud.run("virt.certs", "hv1")
     assert seen.rc == 1
-    assert "the host has another one (CN=hv1): apply virt.keys" in seen.stdout
+    assert "the host has a different one (CN=hv1): apply virt.keys" in seen.stdout
     assert keys(cloud, "hv1")["result"] is True
     assert cloud.run("virt.certs").rc == 0
     assert all_talk(cloud)

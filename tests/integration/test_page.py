@@ -219,6 +219,6 @@ def test_of_two_requests_in_one_moment_one_gets_the_last_place_of_a_quota(site):
     told.pop("retcode")
     refused = [one["comment"] for one in told.values() if not one["result"]]
     assert refused == [
-        "the quota of anna does not allow it: guests: 2 of 2 used, 1 more requested"
+        "the quota of anna would be exceeded: guests: 2 of 2 used, 1 more requested"
     ], told
     assert sum(bool(running(lab, name)) for name in told) == 1

@@ -68,7 +68,7 @@ def test_a_display_and_a_serial_console_by_tickets(cloud):
     assert told["seen1"]["result"] is True and told["seen1"]["type"] == "vnc", told
     assert json.loads(heard[0]) == {"guest": "seen1", "kind": "display", "type": "vnc"}
     assert heard[1] == "RFB 003.008\n"
-    assert json.loads(again[0])["error"].startswith("the ticket is not good")
+    assert json.loads(again[0])["error"].startswith("the ticket is invalid")
     told, heard, _ = opened(cloud, "serial", 1)
     assert json.loads(heard[0]) == {"guest": "seen1", "kind": "serial", "type": "pty"}, told
 

@@ -192,7 +192,7 @@ def test_the_volume_for_cloud_init_goes_when_the_guest_has_reported_in(lab, hv1)
         done = lab.run("virt.seed_eject", "ejected")
         assert "ejected on hv1 has no" in done.stdout, done
     assert hv1.sh(f"ls {volume} 2>/dev/null; virsh dumpxml ejected | grep {volume}; true") == ""
-    assert "no guest that this master made" in lab.run("virt.seed_eject", "hv2").stdout
+    assert "is not a guest that this master created" in lab.run("virt.seed_eject", "hv2").stdout
     assert lab.run("virt.purge", "ejected", "force=True").rc == 0
 
 

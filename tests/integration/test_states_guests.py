@@ -380,7 +380,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(applied, hv):
     ]:
         assert text in applied.fails("running", "lab1", **row)
         assert text in applied.fails("running", "lab9", **{**BARE, **row})
-    assert "to create it, give cpu and mem" in applied.fails("running", "lab9")
+    assert "give cpu and mem to create it" in applied.fails("running", "lab9")
     assert "cannot be a guest's name" in applied.fails("running", "lab 9", **BARE)
     assert "cannot connect to test:///nowhere" in applied.fails(
         "running", "lab1", connection="test:///nowhere"

@@ -145,12 +145,12 @@ def test_what_is_wrong_with_a_network_is_said(applied, hv):
     assert text == "virt.network_running: unknown 'domian', did you mean 'domain'?"
     text = applied.fails("network_defined", "lab1", forward="nat", ipv4_config={"cdir": "x"})
     assert "ipv4_config: unknown 'cdir', did you mean 'cidr'?" in text
-    before = applied.durable_step()
+    before = applied.written()
     answer = applied("network_running", "lab2", **NAT, bridge="br0")
     assert (answer["result"], answer["changes"]) == (False, {})
     assert "lab2: this host already has a device br0" in answer["comment"]
     hv.sh("ip link show br0")
-    assert applied.durable_step() == before
+    assert applied.written() == before
 
 
 FOLDER = "/srv/labpool"
@@ -195,7 +195,7 @@ def test_a_password_is_compared_and_never_shown(applied, hv):
     assert done["changes"] == {"password": {"old": "(hidden)", "new": "(hidden)"}}
     uuid = hv.sh("virsh -q secret-list | grep pool_labpool").split()[0]
     assert hv.sh(f"base64 -d /etc/libvirt/secrets/{uuid}.base64") == "An0ther-secret"
-    assert "An0ther" not in str(applied.durable_step())
+    assert "An0ther" not in str(applied.written())
     text = applied.fails("pool_defined", "labpool", **{**ISCSI, "source": {**other, "hots": []}})
     assert "source: unknown 'hots', did you mean 'hosts'?" in text
     applied.changes("pool_deleted", "labpool")
@@ -204,7 +204,7 @@ def test_a_password_is_compared_and_never_shown(applied, hv):
 
 def test_a_running_folder(applied, hv):
     text = applied.fails("pool_running", "labpool")
-    assert "to make it, ptype is needed" in text
+    assert "give ptype to create it" in text
     applied.changes("pool_running", "labpool", **DIR)
     assert hv.facts("pool-info", "labpool")["State"] == "running"
     applied.changes("pool_running", "labpool", autostart=False)

@@ -202,7 +202,7 @@ class Cloud:
     def asked_by_now(self, fleet):
         """How many :meth:`asked` has, once it has all of them: events arrive in their order."""
         tag = f"rootless/now/{uuid.uuid4()}"
-        fleet.send(tag, {})
+        fleet.fire_event(tag, {})
         until(lambda: any(one.tag == tag for one in self.events.store), "our own event")
         return len(self.asked())
 

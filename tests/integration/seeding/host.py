@@ -10,7 +10,7 @@ sys.path.insert(0, "/var/cache/salt/minion/extmods/utils")
 from saltvirt.images import header
 from saltvirt.seed import mounted
 disk, *paths = sys.argv[1:]
-with mounted.opened(disk, header.read(disk).format, "fuse") as tree:
+with mounted.open_tree(disk, header.read(disk).format, "fuse") as tree:
     import json
     print(json.dumps({p: tree.read(p).decode() if tree.exists(p) else None for p in paths}))
 """
