@@ -462,7 +462,7 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
     made = host.restore(shown, kind=live_restore_build.LiveInPlaceRestore, last=False, bandwidth=1)
     assert made["state"] == "running" and host.look().state == PULLING
     assert known == [shown.ident]
-    with host.conn() as conn, pytest.raises(errors.Refused, match="still stands"):
+    with host.conn() as conn, pytest.raises(errors.Refused, match="still runs from"):
         in_place_restore.confirm(conn, host.config, "web1")
     with host.conn() as conn:
         assert in_place_restore.undo(conn, host.config, "web1", True).left == ()

@@ -111,7 +111,7 @@ def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):
 def test_a_guest_without_a_disk_is_not_backed_up_here(virt, conn, tmp_path):
     conn.defineXML("<domain type='test'><name>diskless</name><memory>1024</memory>"
                    "<os><type>hvm</type></os></domain>")  # fmt: skip
-    with pytest.raises(errors.InvalidInput, match="diskless has no disk that can be backed up"):
+    with pytest.raises(errors.InvalidInput, match="diskless has no disk to back up"):
         virt["virt.backup"]("diskless", str(tmp_path))
 
 

@@ -170,7 +170,7 @@ def test_without_the_tool_it_is_said_what_is_missing(tmp_path, monkeypatch, with
             reader.TemporaryFailure,
             ("^qemu-nbd does not start: such d"),
         ),
-        ("exit 1", reader.TemporaryFailure, "^qemu-nbd does not start: it said nothing$"),
+        ("exit 1", reader.TemporaryFailure, "^qemu-nbd does not start: no output$"),
     ],
 )
 def test_one_that_does_not_begin(tmp_path, monkeypatch, script, kind, words):

@@ -38,8 +38,8 @@ def test_what_it_has_done_is_taken_when_it_is_said(run):
     [
         ("""print('{"error": "no room"}')""", "^no room$"),
         ("sys.exit('first\\n\\nlast words')", "that reads the disks died: first / last words$"),
-        ("", "the program that reads the disks died: it said nothing$"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "reads the disks died: it said nothing$"),
+        ("", "the program that reads the disks died: no output$"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "reads the disks died: no output$"),
         ("signal.alarm(1); signal.pause()", f"^the host did not answer for {pull.SILENT_S} s$"),
     ],
 )

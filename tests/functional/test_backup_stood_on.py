@@ -108,5 +108,5 @@ def test_where_it_cannot_be_read_somebody_stands_on_it(guest, how):
     for change in (pins.add_pin, pins.remove_pin):
         told = pins.UNREADABLE if change is pins.remove_pin else ONE
         with pytest.raises(errors.BadAnswer, match=f"cannot read {FILE} of {ident}: repair"):
-            change(guest.target, UUID, ident, told)
+            change(guest.target.folder, UUID, ident, told)
     assert os.path.lexists(f"{guest.target.folder.root}/{UUID}/{ident}/{FILE}")
