@@ -310,7 +310,7 @@ def test_images_are_listed_and_pruned_when_nobody_needs_them(lab, hv1):
     )
     assert image["used_by"] == ["pruned"]
     hv1.sh(f"touch -d '1 hour ago' /srv/salt-images/_base/.meta/{name}.json")
-    assert "needed by pruned" in hv1.call("virt.image_prune", name=name)
+    assert "used by pruned" in hv1.call("virt.image_prune", name=name)
     assert hv1.call("virt.image_fetch", source="salt://debian.qcow2")["path"] == image["path"]
     assert os.path.dirname(disk_of(made)) == "/srv/salt-images"
     hv1.call("virt.purge", vm_="pruned")

@@ -39,7 +39,7 @@ def test_what_a_host_does_not_tell_is_nothing():
         ({"cpus": "2"}, "cpus is not a number from 0"),
         ({"guest": {"memory_kib": "much"}}, "guest.memory_kib is not a number from 0"),
         ({"guest": {"disks": [{"size_bytes": 1}], "page_kib": [1]}}, "guest.page_kib is not"),
-        ({"guest": {"disks": [{}]}}, "guest.disks.0 is not whole: size_bytes is missing"),
+        ({"guest": {"disks": [{}]}}, "guest.disks.0 is not complete: size_bytes is missing"),
         ({"guests": {"a": {"memory_kib": 1, "max_memory_kib": "much"}}}, "guests.a.max_memory_kib"),
         ({"guests": None}, "guests is not a mapping"),
         ({"hugepages": {"2048": 1}, "memory_kib": [1]}, "memory_kib is not a number"),
