@@ -228,7 +228,7 @@ def test_a_name_of_digits_stays_as_any_other(tmp_path, runner, stay):
 def test_what_is_no_list_of_names_is_refused(tmp_path, runner):
     found = runner(drained(tmp_path, 1), "rebalance", stay={"web1": 1})
     assert "stay: " in str(found)
-    assert "is no list of names" in str(found)
+    assert "is not a list of names" in str(found)
 
 
 def test_a_silent_host_of_a_move_ends_a_rebalance(tmp_path, runner):

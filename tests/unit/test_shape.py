@@ -159,7 +159,7 @@ def test_what_fits_a_shape(data, of, fits):
         (1, str, "it"), ({"a": ["x", 1]}, {"a": [str]}, "a.1"),
         ({"a": {"b": 1}}, {str: {str: str}}, "a.b"), ({"a": {}}, {"a": {"b": str}}, "a without b"),
         ({"a": {"b": 1}}, {"a": ({"b": str}, None)}, "a.b"),
-        ({"cpus": 1}, facts.Inventory, "it is not whole: memory_kib is missing"),
+        ({"cpus": 1}, facts.Inventory, "it is not complete: memory_kib is missing"),
     ],
 )  # fmt: skip
 def test_the_place_of_what_does_not_fit_is_named(data, of, where):
