@@ -530,17 +530,17 @@ def test_the_verbs_of_the_runner(run, tmp_path):
     room = tmp_path / "room"
     room.mkdir(mode=0o700)
     found = run("backup_ls", "web1", "/etc/")["web1"]
-    assert found["comment"] == f"/etc of web1 has 4 names in {IDENTS[1]}"
+    assert found["comment"] == f"/etc of web1 has 4 items in {IDENTS[1]}"
     assert found["table"][2] == ["file", "4644", "17", "fstab"]
     shown = run("backup_get", "web1", "/etc/fstab", dest=f"{room}/a", test=True)["web1"]
     assert shown["result"] is None and not os.listdir(room)
     assert shown["comment"] == (
-        f"/etc/fstab in {IDENTS[1]} is a file of 17 B: {room}/a on hv1 would be it"
+        f"/etc/fstab in {IDENTS[1]} is a file of 17 B: would extract it to {room}/a on hv1"
     )
     done = run("backup_get", "web1", "/etc/fstab", dest=f"{room}/a", backup=1)["web1"]
     assert done["changes"] == {"path": f"{room}/a"}
     assert done["comment"] == (
-        f"/etc/fstab from {IDENTS[0]} is {room}/a on hv1, 17 B; root alone can read it"
+        f"extracted /etc/fstab from {IDENTS[0]} to {room}/a on hv1, 17 B; readable by root"
     )
     assert (room / "a").read_text() == "/dev/vda1 / ext4\n"
     for arguments, named, words in (

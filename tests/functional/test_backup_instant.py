@@ -313,7 +313,7 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     until(lambda: host.look().paused)
     target.reader = own_pair.ephemeral(readers, "reader")
     shown = target.show(shown.definition, ["vda"]).to_answer()
-    with pytest.raises(CommandExecutionError, match="was used: begin again"):
+    with pytest.raises(CommandExecutionError, match="was already used: start again"):
         asking.answer(host.modules, "virt.backup_again", "web1", shown, first.authority)
     resumed = asking.answer(
         host.modules, "virt.backup_again", "web1", shown, target.reader.authority
@@ -421,7 +421,7 @@ def test_off_in_the_middle_it_starts_only_while_its_backup_is_shown(host, target
         host.dom(conn).destroy()
         assert host.look().state == OFF
         host.keepers.end("web1")
-        with pytest.raises(errors.OperationFailed, match="backup_instant web1 has it shown"):
+        with pytest.raises(errors.OperationFailed, match="backup_instant web1 to export it again"):
             live_restores.may_start("web1")
         with pytest.raises(libvirt.libvirtError):
             host.dom(conn).create()

@@ -228,8 +228,8 @@ def test_only_what_libvirt_cannot_do_is_done_in_its_place(conn, dom, monkeypatch
     ("<disk device='floppy'/>", "a drive for floppy"),
     ("<disk type='file' device='disk'><readonly/></disk>", "it is read-only"),
     ("<disk type='file' device='disk'><transient/></disk>", "it is transient"),
-    ("<disk type='network' device='disk'/>", "a disk of type network as disk cannot be backed up"),
-    ("<disk type='block' device='lun'/>", "a disk of type block as lun cannot be backed up"),
+    ("<disk type='network' device='disk'/>", "libvirt cannot back up a disk of type network"),
+    ("<disk type='block' device='lun'/>", "libvirt cannot back up a disk of type block as lun"),
     ("<disk type='block' device='disk'/>", None), ("<disk type='volume' device='disk'/>", None),
 ])  # fmt: skip
 def test_which_disks_are_in_no_backup_and_why(disk, why):

@@ -212,7 +212,7 @@ def test_another_guest_is_not_renamed_to_its_name(half, test):
     [
         ({"image": "/nosuch.qcow2"}, "/nosuch.qcow2 does not exist"),
         ({"mem": "400GiB"}, "refused: no room"),
-        ({"image_hash": "0" * 64}, "not the demanded"),
+        ({"image_hash": "0" * 64}, "instead of 0000"),
         ({"disks": [{**SYSTEM, "size": 1}]}, "less than the"),
     ],
 )

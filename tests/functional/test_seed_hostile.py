@@ -194,10 +194,10 @@ def a_device(path):
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (a_pipe, "no regular file"),
+        (a_pipe, "not a regular file"),
         (a_sparse_file, "is larger than"),
         pytest.param(
-            a_device, "no regular file",
+            a_device, "not a regular file",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="makes a device: needs root"),
         ),
     ],
@@ -260,12 +260,12 @@ def session(tmp_path, monkeypatch):
 
 
 def test_guestfish_says_no_more_than_we_read(session):
-    with pytest.raises(errors.SeedFailed, match="said more than"):
+    with pytest.raises(errors.SeedFailed, match="printed more than"):
         session.run("download", "/etc/hosts", "-")
 
 
 def test_guestfish_is_not_waited_for_without_end(session):
-    with pytest.raises(errors.SeedFailed, match="did not answer within 1 s: sleep"):
+    with pytest.raises(errors.SeedFailed, match="did not respond within 1 s: sleep"):
         session.run("sleep", 600, timeout_s=1)
 
 
@@ -318,7 +318,7 @@ def test_an_appliance_lives_until_all_of_it_has_ended(tmp_path, monkeypatch):
     answers = [True, True, False]
     monkeypatch.setattr(guestfish, "_has_living", lambda _group: answers.pop(0))
     with (
-        pytest.raises(errors.SeedFailed, match="did not answer"),
+        pytest.raises(errors.SeedFailed, match="did not respond"),
         guestfish.Session() as session,
     ):
         session.run("sleep", 600, timeout_s=0.1)
@@ -548,7 +548,7 @@ def test_libguestfs_is_told_to_read_regular_files_of_some_size():
     with pytest.raises(errors.SeedFailed, match="is larger than"):
         tree.read("/etc/hosts")
     answers["is-file"] = b"false\n"
-    with pytest.raises(errors.SeedFailed, match="no regular file"):
+    with pytest.raises(errors.SeedFailed, match="not a regular file"):
         tree.read("/etc/hosts")
     assert "download" not in asked
 
@@ -678,9 +678,9 @@ def test_lvm_metadata_lies_in_a_ring():
     text = b"volumes { " + b"x" * 1000 + b" }"
     for offset in (512, 3000, 4096 - 10, 4096 - 1):
         assert partitions._metadata(volume_head(text, offset)) == text.decode()
-    with pytest.raises(errors.SeedFailed, match="its LVM metadata cannot be read: use the back en"):
+    with pytest.raises(errors.SeedFailed, match="the LVM metadata cannot be read: use the backend"):
         partitions._metadata(volume_head(text, 512, magic=bytes(16)))
-    with pytest.raises(errors.SeedFailed, match="its LVM metadata is too large: use the back end"):
+    with pytest.raises(errors.SeedFailed, match="the LVM metadata is too large: use the backend"):
         partitions._metadata(volume_head(text, 512, length=2 * MIB))
 
 

@@ -142,7 +142,7 @@ def test_a_guest_without_a_backup_is_backed_up(told):
     assert ("hv1", "virt.backup_begin") not in done(told)
     result, comment, changes = told("backed_up", "web1", hours=3, to="vault")
     assert (result, changes) == (True, {"backup": BACKUP})
-    assert comment.startswith(f"web1 was backed up to vault: {BACKUP}, ")
+    assert comment.startswith(f"backed up web1 to vault: {BACKUP}, ")
     assert ("hv1", "virt.backup_begin") in done(told)
 
 
@@ -156,17 +156,17 @@ def test_a_guest_that_cannot_be_backed_up_is_named(told):
 def test_a_guest_that_is_not_there_is_made_of_a_backup(told):
     result, comment, changes = told("restored", "new1", True, of="web1")
     assert (result, changes) == (None, {"backup": BACKUP})
-    assert comment == f"new1 would be made on hv1 from {BACKUP}"
+    assert comment == f"would restore new1 on hv1 from {BACKUP}"
     assert ("hv1", "virt.backup_show") not in done(told)
     asked = {"of": "web1", "backup": 1, "to": "vault", "host": "hv2"}
     result, comment, changes = told("restored", "new1", **asked)
     assert (result, changes) == (True, {"backup": BACKUP})
-    assert comment == f"new1 was made on hv2 from {BACKUP}; new1 is off"
+    assert comment == f"restored new1 on hv2 from {BACKUP}; new1 is off"
     assert ("hv2", "virt.backup_restore") in done(told)
 
 
 def test_one_that_is_there_is_left(told):
     for test in (True, False):
-        assert told("restored", "web1", test) == (True, "web1 is there, running, on hv1", {})
+        assert told("restored", "web1", test) == (True, "web1 exists on hv1 and is running", {})
         assert done(told) == []
     assert refused(told, "restored", "nobody") == "no backup of nobody in the target vault found"
