@@ -431,7 +431,7 @@ def test_what_a_fence_agent_says_is_told_and_its_password_is_not(virt, fence, ac
 def test_what_no_fence_agent_is_told(virt, fence):
     with pytest.raises(errors.InvalidInput, match="action must be status or off"):
         virt["virt.ha_fence"]("fence_fake", {"ip": "::1"}, action="reboot")
-    with pytest.raises(errors.OperationFailed, match="fence_none is not installed here"):
+    with pytest.raises(errors.OperationFailed, match="fence_none is not installed: install"):
         virt["virt.ha_fence"]("fence_none", {"ip": "::1"})
     with pytest.raises(errors.InvalidInput, match="password"):
         virt["virt.ha_fence"]("fence_fake", {"password": "secret1"})

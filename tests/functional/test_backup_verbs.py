@@ -153,7 +153,7 @@ def test_verify_of_what_is_asked(run, guest):
     assert run("backup_verify", "web1", "77")["retcode"] == 1
     shown = run("backup_verify", test=True)["vault"]
     assert (shown["result"], shown["comment"]) == (
-        None, "hv1 would read back what vault has of all guests: all",
+        None, "hv1 would verify the backups of all guests at vault: all",
     )  # fmt: skip
 
 

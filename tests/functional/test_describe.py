@@ -279,9 +279,9 @@ def test_a_picture_becomes_a_png():
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"GIF89a", "of an unknown kind"),
-        (b"", "of an unknown kind"),
-        (b"P6\n2 1\n65535\nabcdefabcdef", "of an unknown kind"),
+        (b"GIF89a", "in an unknown format"),
+        (b"", "in an unknown format"),
+        (b"P6\n2 1\n65535\nabcdefabcdef", "in an unknown format"),
         (b"P6\n2 1\n255\nabcde", "ends too early"),
     ],
 )

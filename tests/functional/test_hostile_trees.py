@@ -48,7 +48,7 @@ MORE = {
 }
 SYSTEMS = {"networkd": NETWORKD, "ifupdown": IFUPDOWN, "netplan": NETPLAN,
            "netplan, NetworkManager": BY_MANAGER, "NetworkManager": MANAGER}  # fmt: skip
-PART = "it is partially seeded"
+PART = "the guest is partially seeded"
 
 
 def tree_of(root, name, minion=True):

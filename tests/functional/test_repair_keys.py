@@ -204,7 +204,7 @@ def test_a_key_that_somebody_else_accepted_later_is_none_of_ours(store, pairs): 
     assert store.host_of("web1") is None
     assert store.guest_ids() == []
     assert "it was not accepted here for a guest" in store.retain_reason("web1", "hv1")
-    with pytest.raises(errors.KeyRefused, match="another key of web1"):
+    with pytest.raises(errors.KeyRefused, match="another key for web1"):
         store.accept("web1", pairs[2], replace=True, host="hv1")
 
 

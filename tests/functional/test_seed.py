@@ -374,7 +374,7 @@ def test_a_host_that_can_run_no_script_says_so_before_anything_is_written(
     root = without_minion(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     data = seed.SeedData("web1", *pair, install="image", bootstrap=lambda: "#!/bin/sh\n")
-    with pytest.raises(errors.Unsupported, match="this host can run no script inside of an image"):
+    with pytest.raises(errors.Unsupported, match="this host cannot run scripts inside an image"):
         seed.apply(str(root), None, data)
     assert (root / "etc/hostname").read_text() == "image\n"
 
@@ -479,7 +479,7 @@ def test_no_addresses_change_nothing_and_no_manager_is_named(tmp_path, pair):
     root = addressed(tmp_path, pair, IFUPDOWN, NICS[:1])
     assert (root / "etc/network/interfaces").read_text() == IFUPDOWN["etc/network/interfaces"]
     shutil.rmtree(root)
-    with pytest.raises(errors.SeedFailed, match="ifupdown configures its network"):
+    with pytest.raises(errors.SeedFailed, match="netplan and ifupdown, so its interfaces"):
         addressed(tmp_path, pair, {})
 
 

@@ -178,7 +178,7 @@ def test_an_error_in_the_rights_shows_nothing_to_anybody(cloud, page):
     assert _names(told(one, "hosts")) == ["web1"]
     cloud.opts["virt"]["rights"] = {"grants": "all"}
     one.say("look")
-    assert "virt:rights has an error" in json.loads(one.receive())["error"]
+    assert "virt:rights is invalid" in json.loads(one.receive())["error"]
 
 
 def test_a_ticket_is_good_once_and_only_where_the_engine_is(cloud):
