@@ -70,10 +70,10 @@ def test_one_that_fails_stops_none_after_it(host, conn):
 @pytest.mark.parametrize(
     ("fun", "each", "words"),
     [
-        ("cmd.run", [{"cmd": "id"}], "it is a function of virt"),
+        ("cmd.run", [{"cmd": "id"}], "must be a function of virt"),
         ("virt.vm_state", {"vm_": "test"}, "each must be a list"),
         ("virt.vm_state", ["test"], r"each\[0\] must be a dictionary, not str"),
-        (7, [], "it is a function of virt"),
+        (7, [], "must be a function of virt"),
     ],
 )
 def test_what_the_runner_never_asks_is_refused(host, fun, each, words):

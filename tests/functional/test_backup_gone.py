@@ -109,7 +109,7 @@ def test_it_is_not_made_beside_itself_when_it_is_called_otherwise(run, conn):
     try:
         found = run(host="hv2", name_is_free=True)
         assert found["result"] is False
-        assert "is called web9 now, on hv2: new=NAME" in found["comment"]
+        assert "exists as web9 on hv2: restore it under another name" in found["comment"]
         assert run(host="hv2", new="web7", name_is_free=True)["result"] is None
     finally:
         dom.undefine()

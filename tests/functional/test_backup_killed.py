@@ -211,7 +211,7 @@ def test_killed_when_the_backup_is_there_and_the_end_is_not(cloud, part):
     if part == "qemu":  # what it has not written down
         assert "bitmap" in how
     else:
-        assert how == f"what changed since {made.changes['backup']}"
+        assert how == f"changes since {made.changes['backup']}"
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_who_reads_is_used_once(tmp_path):
     pair = own_pair.ephemeral(str(tmp_path / "once"), "reader")
     asked = (str(tmp_path / "once"), pair.authority, "reader")
     assert own_pair.take(*asked) == pair
-    with pytest.raises(errors.InvalidInput, match="was used: begin again"):
+    with pytest.raises(errors.InvalidInput, match="was already used: start again"):
         own_pair.take(*asked)
     assert [one.name for one in (tmp_path / "once").iterdir() if one.is_dir()] == []
 
@@ -146,7 +146,7 @@ def test_of_two_who_take_it_at_once_one_gets_it(tmp_path, monkeypatch):
     pair, reads, others = own_pair.ephemeral(folder, "reader"), own_pair._read, []
 
     def then_another(place):
-        with pytest.raises(errors.InvalidInput, match="was used: begin again"):
+        with pytest.raises(errors.InvalidInput, match="was already used: start again"):
             others.append(own_pair.take(folder, pair.authority, "reader"))
         return reads(place)
 

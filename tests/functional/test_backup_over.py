@@ -194,7 +194,7 @@ def test_what_is_kept_aside_is_in_use(host):
     host.restore()
     with host.conn() as conn:
         path = host.old("vda")
-        assert "web1 before the restore of 000001-x" in usage.read(conn).keep_reason(
+        assert "web1 before it was replaced by 000001-x" in usage.read(conn).keep_reason(
             usage.keys_of(conn, path)
         )
         Path(replaced_guest.FOLDER, f"{next(replaced_guest.load_all()).uuid}.json").write_text("{")

@@ -137,7 +137,7 @@ def test_the_hypervisor_goes_without_a_word(typist, guest):
     one = typist("web1").attached()
     [relay] = _relays(guest)
     os.kill(relay, signal.SIGKILL)
-    assert "web1 on hv1 has ended" in one.error or "not reached any more" in one.error
+    assert "web1 on hv1 has ended" in one.error or "hypervisor is unreachable" in one.error
 
 
 def test_the_terminal_goes(typist, guest):

@@ -164,7 +164,7 @@ def test_a_queue_that_does_not_move_is_not_waited_in_for_ever(monkeypatch):
     monkeypatch.setattr(download_slot, "time", clock)
     ahead = iter([3] * 100 + [2] * 10_000)
     with (
-        pytest.raises(errors.ImageError, match="2 must copy from the master before, and none came"),
+        pytest.raises(errors.ImageError, match="2 hosts copy from the master before this one"),
         download_slot.DownloadSlot("salt://x", lambda _asked: {"turn": next(ahead)}, said.append),
     ):
         pass

@@ -214,7 +214,7 @@ def test_start_is_read_back(host, image):
         ({"mem": "two"}, "InvalidInput", "mem"),
         ({"mem": "1TiB"}, "NoRoom", "1048576 MiB of memory requested"),
         ({"image": "/nowhere"}, "NotFound", "image /nowhere does not exist"),
-        ({"image": "/etc/hostname"}, "ImageError", "is no disk image"),
+        ({"image": "/etc/hostname"}, "ImageError", "is not a disk image"),
         ({"image": "pool://no/x.qcow2"}, "NotFound", "use storage pool no"),
         ({"image": "pool://default-pool/x"}, "NotFound", "no volume x in storage pool default-"),
         ({"image": "pool://x"}, "InvalidInput", "pool://POOL/VOLUME"),

@@ -85,7 +85,7 @@ def test_what_another_version_has_written_is_read(tmp_path):
     ("text", "words"),
     [
         ("{", "it is not JSON"), ("[" * 100_000, "it is not JSON"), ("[]", "it is not a mapping"),
-        ('{"target": "hv2"}', "it is not whole: report is missing"),
+        ('{"target": "hv2"}', "it is not complete: report is missing"),
         ('{"target": "hv2", "report": {"name": 1}}', "report.name is not text"),
     ],
 )  # fmt: skip

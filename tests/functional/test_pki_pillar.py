@@ -43,7 +43,7 @@ def test_where_salt_does_not_prove_who_asks_no_certificate_is_given(master, vers
     for asked in (ON_DEMAND, {"libvirt": {"hosts": True}}, {"libvirt": {"dry": True}}):
         pillar = master.pillar("hv1", asked)
         assert list(pillar) == ["libvirt.error"]
-        assert "no certificate is given; set it to 3" in pillar["libvirt.error"]
+        assert "issues no certificates; set it to 3" in pillar["libvirt.error"]
     del master.opts["minimum_auth_version"]
     assert "update Salt" in master.pillar("hv2", ON_DEMAND)["libvirt.error"]
     assert not (master.store / "hv2").exists()

@@ -449,7 +449,7 @@ def test_one_that_high_availability_keeps_does_not_start_with_its_host(
     found = store.SavedFile({}, {}, 1, "", 0, Registry(), kept)
     (tmp_path / "kept.json").write_text(json.dumps(found.to_answer()))
     monkeypatch.setattr(ha_kept, "FILE", str(tmp_path / "kept.json"))
-    with pytest.raises(errors.Refused, match="test is kept by high availability on hv1 "):
+    with pytest.raises(errors.Refused, match="test is managed by high availability on hv1 "):
         virt["virt.set_autostart"]("test", "on")
     assert dom.autostart() == 0
     assert virt["virt.set_autostart"]("test", "off") is True

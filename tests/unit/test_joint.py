@@ -171,7 +171,7 @@ def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
     tell("salt/virt/web1/init/seed", {"within_s": 60})
     tell("salt/virt/web10/init/warning", {})
     assert told == ["salt/virt/web1/init/warning", "salt/virt/web1/init/seed"]
-    quiet_s, most_s, when_quiet = options["quiet"]
+    quiet_s, most_s, when_quiet = options["on_stall"]
     when_quiet()
     assert (quiet_s, most_s, ended) == (120, 900, [True])
 
@@ -179,7 +179,7 @@ def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
 def test_a_question_without_a_watcher_subscribes_to_nothing(tmp_path):
     fleet = Fleet(tmp_path)
     BatchedJobs(4).ask(fleet, "hv1", "virt.power", {"name": "web1"})
-    assert fleet.options == [{"watch": None, "quiet": None}]
+    assert fleet.options == [{"watch": None, "on_stall": None}]
 
 
 def test_alone_each_has_a_job_of_its_own(tmp_path):
@@ -187,7 +187,7 @@ def test_alone_each_has_a_job_of_its_own(tmp_path):
     watch = ("salt/virt/web1/init/", print)
     found = SINGLE_JOBS.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
     assert found.data == {"name": "web1"}
-    assert fleet.options == [{"long": True, "watch": watch, "quiet": None}]
+    assert fleet.options == [{"long": True, "watch": watch, "on_stall": None}]
 
 
 def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
@@ -202,7 +202,7 @@ def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
     ]  # fmt: skip
     assert all(one.result(60) for one in both)
     [options] = fleet.options
-    quiet_s, most_s, when_quiet = options["quiet"]
+    quiet_s, most_s, when_quiet = options["on_stall"]
     when_quiet()
     assert (quiet_s, most_s, sorted(told)) == (60, 300, ["a", "b"])
 
@@ -236,7 +236,7 @@ def test_the_slot_of_a_job_is_freed_when_its_host_is_quiet(tmp_path):
     one = pool.submit(together.ask, fleet, "hv1", "virt.init", {"name": "a"}, None, quiet)
     until(lambda: fleet.options, "the job")
     assert _slots_held(tmp_path) == 1
-    fleet.options[0]["quiet"][2]()
+    fleet.options[0]["on_stall"][2]()
     assert _slots_held(tmp_path) == 0
     fleet.held.set()
     assert one.result(60).data == ("hv1", "a")

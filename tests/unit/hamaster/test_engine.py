@@ -925,4 +925,4 @@ def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
     [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
     assert (told.name, told.cpus) == ("hv1", 8)
     assert "hv3: cannot update its capacity: down: no connection" in caplog.text
-    assert "hv2: cannot update its capacity: hv2: it is not a mapping: answers as" in caplog.text
+    assert "hv2: cannot update its capacity: hv2: it is not a mapping: answers in" in caplog.text

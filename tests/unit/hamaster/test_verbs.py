@@ -763,7 +763,7 @@ def test_rules_are_kept_and_joined(cloud):
     ({"hosts": "hv9"}, "'hv9' is not a member"),
     ({"hosts": "hv000:x"}, "the rank of hv000"), ({"hosts": 7}, "hosts must be host:rank"),
     ({"guests": "web1,nobody", "apart": "strict"}, "nobody is not managed"),
-    ({"guests": "web1,web1", "apart": "strict"}, "named twice"),
+    ({"guests": "web1,web1", "apart": "strict"}, "given twice"),
     ({"guests": {}, "apart": "strict"}, "guests must be a list"),
     ({"guests": "a b", "apart": "strict"}, "cannot be a guest's name"),
 ), ids=str)  # fmt: skip
