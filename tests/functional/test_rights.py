@@ -296,7 +296,7 @@ def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
     assert owners.load(cloud.opts, id_of("bob-8")).owner == "bob"
     assert runner("root", "owners")["owners"]["guests"]["bob-8"] == "bob"
     over = comment(deploy(runner, "bob", "bob-9"), "bob-9")
-    assert over == "the quota of bob does not allow it: guests: 2 of 2 used, 1 more requested"
+    assert over == "the quota of bob would be exceeded: guests: 2 of 2 used, 1 more requested"
     assert "bob-9" not in {**cloud.places()["hv1"], **cloud.places()["hv2"]}
     assert "name bob-8 is in use" in comment(deploy(runner, "eve", "bob-8"), "bob-8")
     assert not list(Path(cloud.opts["cachedir"], "virt/rights/making").iterdir())
@@ -309,7 +309,7 @@ def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):
     one = {"bob-5": owners.PendingGuest("bob", 1, 2**20, 0)}
     with owners.making(cloud.opts, one):
         assert "guests: 2 of 2" in comment(deploy(runner, "bob", "bob-9"), "bob-9")
-        assert "being made" in comment(deploy(runner, "eve", "bob-5"), "bob-5")
+        assert "being created" in comment(deploy(runner, "eve", "bob-5"), "bob-5")
     left = Path(cloud.opts["cachedir"], "virt/rights/making/bob-5")
     left.write_text(json.dumps(one["bob-5"].to_answer()))
     assert deploy(runner, "bob", "bob-9", test=True)["bob-9"]["result"] is None
@@ -437,7 +437,10 @@ def test_an_owner_is_the_masters_word_and_follows_the_guest(runner, cloud):
     host.inventory = same
     assert runner("bob", "where", "other-name")["other-name"]["result"] is True
     assert runner("root", "own", "other-name", test=True)["other-name"]["result"] is None
-    assert runner("root", "own", "other-name")["other-name"]["comment"] == "other-name is nobody's"
+    assert (
+        runner("root", "own", "other-name")["other-name"]["comment"]
+        == "other-name is without an owner"
+    )
     assert "no guest" in comment(runner("bob", "where", "other-name"), "other-name")
     assert comment(runner("bob", "own", "bobs", "bob"), "bobs") == "bob may not call virt.own"
 
@@ -508,7 +511,7 @@ def _renamed(found, name, uuid_):
 @pytest.mark.parametrize("wrong", ["", "../../../etc/passwd", "x", "\0", "a" * 5000])
 def test_a_uuid_that_is_none_names_no_file(cloud, wrong):
     assert owners.load(cloud.opts, wrong) == owners.Owner("")
-    with pytest.raises(Exception, match="no UUID"):
+    with pytest.raises(Exception, match="no valid UUID"):
         owners.set_owner(cloud.opts, wrong, "web1", "bob")
 
 
