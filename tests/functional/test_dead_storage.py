@@ -430,7 +430,7 @@ def test_no_guest_is_placed_there(dead, place):  # noqa: F811
     request = facts.PlacementRequest("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
     words = pools_filter.reason(host, request, policy.PlacementPolicy())
     assert words == f"pool nas is on {dead}, which does not respond"
-    assert disk_filter.reason(host, request, policy.PlacementPolicy()) == f"{dead} does not answer"
+    assert disk_filter.reason(host, request, policy.PlacementPolicy()) == f"{dead} does not respond"
 
 
 def test_what_is_open_is_not_known_there(dead, place):  # noqa: F811

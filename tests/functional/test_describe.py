@@ -45,7 +45,9 @@ def test_a_nics_driver_and_the_firmwares_attributes():
 def test_a_picture_that_is_too_large_does_not_travel(conn, monkeypatch):
     monkeypatch.setattr(screenshot, "_MAX_EVENT_BYTES", 10)
     dom = conn.lookupByName("test")
-    with pytest.raises(errors.OperationFailed, match=r"picture of test has \d+ bytes: virt\.scr"):
+    with pytest.raises(
+        errors.OperationFailed, match=r"picture of test has \d+ bytes: use virt\.scr"
+    ):
         screenshot.small(conn, dom, 0, 100)
 
 

@@ -235,7 +235,7 @@ def test_a_volume_on_a_server_is_a_network_disk(host, server):  # noqa: F811
     again = host.modules["virt.update"]("g1", disks=[FAR])
     assert (again["definition"], again["changes"]) == (False, [])
     assert "<saltvirt:disk" in host.conn.lookupByName("g1").XMLDesc(2)
-    (path,) = host.modules["virt.purge"]("g1", test=True)["keep"]  # other hosts may have it, too
+    (path,) = host.modules["virt.purge"]("g1", test=True)["keep"]  # other hosts may use it, too
     host.modules["virt.purge"]("g1", unused=[path])
     assert pool.listVolumes() == []
 
@@ -276,7 +276,7 @@ def test_what_other_hosts_may_have_is_named_by_the_purge_that_leaves_it(host, se
     _, pool = server
     host.init(disks=[FAR])
     [(path, why)] = host.modules["virt.purge"]("g1")["left"].items()
-    assert "other hosts may have it" in why and path.endswith("g1_system")
+    assert "other hosts may use it" in why and path.endswith("g1_system")
     assert pool.listVolumes() == ["g1_system"]
 
 

@@ -851,7 +851,7 @@ def test_an_answer_says_that_the_master_did_not_accept_the_key(host, image, monk
         return replace(real(*asked), seeder=lambda *_disk: f"key of {asked[0]}")
 
     monkeypatch.setitem(known, "_tools", tools)
-    monkeypatch.setattr(known["client"], "hand_in", hand_in)
+    monkeypatch.setattr(known["client"], "submit_key", hand_in)
     given = {"image": image, "disks": [{"name": "system", "size": 16}], "seed": True}
     found = [
         host.init(**given),

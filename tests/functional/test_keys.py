@@ -94,11 +94,11 @@ def test_exactly_this_key_for_exactly_this_id(opts, store, events, pairs):
     assert store.status(NAME) is None
     assert store.accept(NAME, pairs[0]) is True
     assert store.status(NAME) == "accepted"
-    assert events.on_watchdog == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
+    assert events.fired == [("salt/key", {"result": True, "act": "accept", "id": NAME})]
     assert events.opened == [("master", opts["sock_dir"], False)], "it hears nothing"
     assert on_disk(opts) == [NAME]
     assert store.accept(NAME, pairs[0] + "\n") is False
-    assert len(events.on_watchdog) == 1
+    assert len(events.fired) == 1
 
 
 def test_of_an_id_without_a_key_nothing_is_known(store):
@@ -321,9 +321,9 @@ def test_the_key_moves_with_its_guest_alone(store, pairs):
 
 def test_only_a_guest_of_the_same_host_replaces_a_key(store, pairs):
     store.accept(NAME, pairs[0], host="hv1")
-    with pytest.raises(errors.KeyRefused, match="is accepted"):
+    with pytest.raises(errors.KeyRefused, match=r"\(accepted\)"):
         store.accept(NAME, pairs[1], replace=True, host="hv2")
-    with pytest.raises(errors.KeyRefused, match="is accepted"):
+    with pytest.raises(errors.KeyRefused, match=r"\(accepted\)"):
         store.accept(NAME, pairs[1], host="hv1")
     assert store.accept(NAME, pairs[1], replace=True, host="hv1") is True
     assert store.accepted(NAME).strip() == pairs[1].strip()
@@ -334,7 +334,7 @@ def test_the_same_key_that_waits_is_accepted(store, pairs, events, tmp_path):
     assert (store.accepted(NAME), store.of_host(NAME)) == (None, None)
     assert store.public(NAME).strip() == pairs[0].strip()
     assert store.accept(NAME, pairs[0]) is True
-    assert len(events.on_watchdog) == 1
+    assert len(events.fired) == 1
     assert store.of_host(NAME).strip() == pairs[0].strip()
     assert store.of_host("web7") is None
     assert store.of_host("../minions/" + NAME) is None
@@ -365,7 +365,7 @@ def test_with_the_key_goes_what_is_kept_with_it(opts, store, pairs):
 def test_a_key_that_salt_does_not_delete_keeps_its_record(opts, store, pairs, monkeypatch):
     store.accept(NAME, pairs[0], host="hv1")
     monkeypatch.setattr(salt.key.Key, "delete_key", lambda *_a, **_k: None, raising=False)
-    with pytest.raises(errors.OperationFailed, match="could not be deleted"):
+    with pytest.raises(errors.OperationFailed, match="could not delete the key"):
         store.delete(NAME)
     assert kept_file(opts).exists()
 
@@ -386,11 +386,11 @@ def test_a_cluster_of_masters_has_one_store(opts, pairs, events, tmp_path):
     opts["cluster_pki_dir"] = str(tmp_path / "cluster")
     KeyStore(opts).accept(NAME, pairs[0])
     assert on_disk(opts) == [NAME]
-    assert "pub" not in events.on_watchdog[-1][1]
+    assert "pub" not in events.fired[-1][1]
     opts["cluster_id"] = "one"
     KeyStore(opts).accept(NAME, pairs[0])
     assert [p.name for p in (tmp_path / "cluster" / "minions").iterdir()] == [NAME]
-    assert events.on_watchdog[-1][1]["pub"].strip() == pairs[0].strip()
+    assert events.fired[-1][1]["pub"].strip() == pairs[0].strip()
     opts["cluster_pki_dir"] = None
     assert KeyStore(opts).status(NAME) == "accepted"
 
@@ -420,5 +420,5 @@ def test_the_folder_of_keys_is_the_masters_alone(opts, pairs, events, tmp_path):
 def test_a_rejected_key_is_replaced_by_none(opts, store, pairs, tmp_path):
     store.accept(NAME, pairs[0], host="hv1")
     (tmp_path / "pki/minions_rejected" / NAME).write_text(pairs[0])
-    with pytest.raises(errors.KeyRefused, match="is rejected"):
+    with pytest.raises(errors.KeyRefused, match=r"\(rejected\)"):
         store.accept(NAME, pairs[0], replace=True, host="hv1")

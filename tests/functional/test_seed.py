@@ -735,7 +735,7 @@ def adapter(tmp_path, monkeypatch, hypervisor):
     handed = []
     monkeypatch.setitem(globals_of, "_hypervisor", lambda: hypervisor)
     monkeypatch.setattr(
-        globals_of["client"], "hand_in", lambda _functions, name, key: handed.append((name, key))
+        globals_of["client"], "submit_key", lambda _functions, name, key: handed.append((name, key))
     )
     return modules, handed
 
