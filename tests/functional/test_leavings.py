@@ -208,7 +208,7 @@ def test_what_other_hosts_may_have_is_for_them_to_say(here, monkeypatch):
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /data")
     todo = target_leftovers.plan(here.conn, "web1")
     assert (todo.delete, list(todo.shared)) == ([], [str(here.base)])
-    assert "other hosts may have it" in here.shows()
+    assert "other hosts may use it" in here.shows()
     assert here.base.exists()
     assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
 
@@ -222,7 +222,7 @@ def test_a_disk_that_a_guest_left_here_is_for_other_hosts_to_say_too(here, monke
         deleted, kept = confirm.remove_source(here.conn, report, [str(here.base)])
         assert (deleted, list(kept)) == ([], [str(here.base)])
     assert len(os.listdir(target_leftovers.FOLDER)) == 1
-    assert "other hosts may have it" in here.shows()
+    assert "other hosts may use it" in here.shows()
     assert here.clean(unused=[str(here.base)]) == ([str(here.base)], {})
 
 
@@ -455,7 +455,7 @@ class Cloud:
         if kwarg.get("test"):
             return {"delete": [], "keep": {"/nfs/a": "?"}, "shared": {"/nfs/a": {"path": "/nfs/a"}}}
         gone = kwarg["unused"]
-        return {"deleted": gone, "kept": {} if gone else {"/nfs/a": "other hosts may have it"}}
+        return {"deleted": gone, "kept": {} if gone else {"/nfs/a": "other hosts may use it"}}
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_a_volume_that_nobody_needs_goes(place, pool):
     ("held", "others", "words"),
     [
         ("it is open", None, "volume base.raw in there stays: it is open; force=True deletes it"),
-        (None, "nfs4 at /x", r"stays: other hosts may have it \(nfs4 at /x\), and were not asked"),
+        (None, "nfs4 at /x", r"stays: other hosts may use it \(nfs4 at /x\), and were not asked"),
         ("it is open", "nfs4 at /x", "stays: it is open; force=True"),
     ],
 )

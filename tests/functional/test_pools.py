@@ -324,11 +324,11 @@ def test_what_other_hosts_may_have_is_not_deleted_with_its_pool(conn, monkeypatc
     pool = conn.storagePoolDefineXML(text)
     pool.create()
     for test in (True, False):
-        with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may have it"):
+        with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may use it"):
             pool_state.remove(conn, "vg", purge=True, test=test)
     assert pool.isActive()
     pool.destroy()
-    with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may have it"):
+    with pytest.raises(errors.InvalidInput, match="vg stays: other hosts may use it"):
         host_volumes.delete_pool(conn, pool)
     pool.create()
     done = pool_state.remove(conn, "vg", purge=True, force=True)

@@ -359,7 +359,7 @@ def test_a_disk_that_other_hosts_may_have_keeps_its_name_and_is_named(web1, monk
     assert web1.modules["virt.rename"]("web1", "web2", test=True)["disks"] == {}
     assert path in web1.modules["virt.rename"]("web1", "web2", test=True)["kept"]
     made = web1.modules["virt.rename"]("web1", "web2")
-    assert made["kept"][path] == "other hosts may have it (nfs4)"
+    assert made["kept"][path] == "other hosts may use it (nfs4)"
     assert made["disks"] == [] and path in web1.conn.lookupByName("web2").XMLDesc()
 
 
@@ -500,9 +500,9 @@ def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, t
 
 
 @pytest.mark.usefixtures("own_folder")
-@pytest.mark.parametrize("whose", ["an operator's name for it", "other hosts may have it"])
+@pytest.mark.parametrize("whose", ["an operator's name for it", "other hosts may use it"])
 def test_variables_that_keep_their_name(web1, tmp_path, whose, monkeypatch):
-    shared = whose == "other hosts may have it"
+    shared = whose == "other hosts may use it"
     path = tmp_path / ("web1_VARS.fd" if shared else "web1.fd")
     with_variables(web1, "web1", path)
     path.touch()

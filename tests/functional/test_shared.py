@@ -197,7 +197,7 @@ def test_the_proof_of_others_does_not_beat_a_guest_of_this_host(nas):
 def test_a_volume_that_other_hosts_may_have_is_not_deleted(nas):
     pool = nas.pool("there", nas.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
-    with pytest.raises(errors.InvalidInput, match=r"other hosts may have it \(nfs4\)"):
+    with pytest.raises(errors.InvalidInput, match=r"other hosts may use it \(nfs4\)"):
         volume_state.remove(nas.conn, "there", "base.raw")
     assert volume_state.remove(nas.conn, "there", "base.raw", force=True).changes
 

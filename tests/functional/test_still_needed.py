@@ -554,7 +554,7 @@ def test_a_servers_volume_is_written_over_while_the_guest_that_has_it_is_off(pla
         "<disk type='network'><source protocol='rbd' name='p/v'><host name='h'/></source>"
         "<target dev='vda'/></disk>"
     )
-    with pytest.raises(errors.InvalidInput, match=r"other hosts may have it .* take force=True"):
+    with pytest.raises(errors.InvalidInput, match=r"other hosts may use it .* take force=True"):
         volumes.refuse_written(place.conn, "there", OnServer(base))
     volumes.refuse_written(place.conn, "there", OnServer(base), force=True)
     place.conn.lookupByName("web1").create()

@@ -634,8 +634,8 @@ def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, 
     [
         (bytes(MIB), "iscsi", None),
         (bytes(510) + b"\x55\xaa", None, None),
-        (bytes(510) + b"\x55\xaa", "iscsi", "other hosts may have it (iscsi), and there is"),
-        (None, "iscsi", "other hosts may have it (iscsi), and it cannot be read: No such file"),
+        (bytes(510) + b"\x55\xaa", "iscsi", "other hosts may use it (iscsi), and there is"),
+        (None, "iscsi", "other hosts may use it (iscsi), and it cannot be read: No such file"),
     ],
 )
 def test_no_image_is_written_over_a_disk_of_another_host(place, monkeypatch, begins, shared, words):

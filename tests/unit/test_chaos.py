@@ -417,7 +417,7 @@ def test_mounts_loops_sockets_and_files_that_came_are_named(seen):
     seen["hv2"]["sockets"].append("port 49152")
     seen["hv2"]["files"].append("/srv/local/part")
     assert len(invariants.same_as_before(seen, before)) == 4
-    named = "kept: /srv/local/part (other hosts may have it)"
+    named = "kept: /srv/local/part (other hosts may use it)"
     assert len(invariants.same_as_before(seen, before, named=named)) == 3
 
 

@@ -263,7 +263,7 @@ def test_of_a_disk_that_may_be_in_use_on_a_host_that_does_not_answer(tmp_path, k
     one = kind(cloud, Report(cloud, "c", "x"), "a", "c", name_is_free=True)
     found = [why for why in reasons(one) if "may run on one that does not answer: hv2" in why]
     assert found == [
-        "a stays as it is on hv1: other hosts may have its disk /nfs/a (it is on nfs), and it may "
+        "a stays as it is on hv1: other hosts may use its disk /nfs/a (it is on nfs), and it may "
         f"run on one that does not answer: hv2: {down('hv2').error}; wait for that"
     ]
     with pytest.raises(errors.OperationFailed, match="a stays as it is on hv1"):
