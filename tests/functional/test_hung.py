@@ -128,7 +128,7 @@ def test_a_guestfish_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(guestfish, "_COMMAND_S", 5)
     with (
-        pytest.raises(errors.SeedFailed, match="did not answer within 5 s"),
+        pytest.raises(errors.SeedFailed, match="did not respond within 5 s"),
         guestfish.Session() as session,
     ):
         session.run("launch")

@@ -243,7 +243,7 @@ def test_no_guest_is_made_from_an_image_that_is_just_coming(base):
     coming = storage.incoming_path(base.path)
     with open(coming, "x", encoding="ascii"):
         pass
-    with pytest.raises(errors.ImageError, match="just copying"):
+    with pytest.raises(errors.ImageError, match="being copied"):
         cache.fetch(base.path)
 
 
