@@ -51,7 +51,7 @@ def test_one_base_is_read_once_and_no_disk_of_a_running_guest(host, monkeypatch)
     for number in range(3):
         host.define(host.device(overlay(host, f"{number}.qcow2", image)), name=f"h{number}")
     host.define(host.device(base))
-    read, asked = [], {name: getattr(chains, name) for name in ("below", "read")}
+    read, asked = [], {name: getattr(chains, name) for name in ("direct_references", "read")}
     for name, function in asked.items():
         wrapped = lambda path, format, function=function: (  # noqa: E731
             read.append(os.path.basename(path)), function(path, format))[1]  # fmt: skip
