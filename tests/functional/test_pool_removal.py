@@ -69,7 +69,7 @@ def test_what_would_go_is_said_and_stays(place, pool, purge):
     found = remove(place, purge=purge, test=True)
     deleted = {"deleted_volumes": ["base.raw"], "deleted": True} if purge else {}
     assert found.changes == {"stopped": True, "undefined": True, **deleted}
-    assert found.done == ["purged" if purge else "removed, what it holds stays"]
+    assert found.actions == ["purged" if purge else "removed, what it holds stays"]
     assert (pool.isActive(), pool.isPersistent(), pool.listVolumes()) == (1, 1, ["base.raw"])
 
 
