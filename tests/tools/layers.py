@@ -52,7 +52,7 @@ _WIDTH, _PAD, _ROW, _LETTER = 960, 16, 30, 7.6
 
 def package(path):
     """Return the key of LAYER of a file: a package, or a package within a feature."""
-    return key(path.relative_to(LIBRARY).with_suffix("").as_posix().replace("/", "."))
+    return key(module(path).partition(".")[2])
 
 
 def key(name):
