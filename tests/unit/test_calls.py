@@ -1,7 +1,6 @@
 """Typed calls: what the master sends, what a host's handler gets, and what comes back."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +9,7 @@ from saltvirt.answers import calls
 from saltvirt.answers.calls import Call, MinionContext, Timeout
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.schema import Message
+from tests.tools import layers
 
 
 @dataclass(frozen=True)
@@ -131,16 +131,36 @@ def test_arguments_of_another_type_or_version_are_refused(host, given, wrong):
         calls.answer(host, "virt.test_size", given)
 
 
-def test_the_handlers_of_all_features_are_found(monkeypatch):
-    """A feature that is removed takes its handlers along."""
+def test_the_list_has_the_handlers_of_all_features():
+    files = layers.LIBRARY.rglob(layers.HANDLERS)
+    names = {".".join(path.relative_to(layers.LIBRARY).with_suffix("").parts) for path in files}
+    assert set(calls.HANDLER_MODULES) == names
+
+
+@pytest.mark.parametrize(("missing", "is_error"), [
+    ("saltvirt.backup", False), ("saltvirt.backup.export", False),
+    ("saltvirt.backup.export.handlers", False), ("saltvirt.backup.export.api", True),
+    ("saltvirt.names", True), ("cryptography", True), (None, True),
+])  # fmt: skip
+def test_only_the_handlers_of_an_installed_feature_are_imported(monkeypatch, missing, is_error):
+    def load(_name):
+        raise ModuleNotFoundError("missing", name=missing)
+
     monkeypatch.setattr(calls, "_loaded", False)
-    modules = ["saltvirt.backup.export.handlers", "saltvirt.backup.model", "saltvirt.names"]
-    imported = []
-    found = (SimpleNamespace(name=name) for name in modules)
-    monkeypatch.setattr(calls.pkgutil, "walk_packages", lambda *_: found)
-    load = calls.importlib.import_module
-    monkeypatch.setattr(
-        calls.importlib, "import_module", lambda name: imported.append(name) or load("saltvirt")
-    )
-    assert calls.is_handled("virt.test_size")
-    assert imported == ["saltvirt", "saltvirt.backup.export.handlers"]
+    monkeypatch.setattr(calls, "HANDLER_MODULES", ("backup.export.handlers",))
+    monkeypatch.setattr(calls.importlib, "import_module", load)
+    if is_error:
+        with pytest.raises(ModuleNotFoundError):
+            calls.is_handled("virt.test_size")
+    else:
+        assert calls.is_handled("virt.test_size")
+
+
+def test_an_error_in_a_handler_module_is_raised(monkeypatch):
+    def load(_name):
+        raise ImportError("cannot import name 'x'")
+
+    monkeypatch.setattr(calls, "_loaded", False)
+    monkeypatch.setattr(calls.importlib, "import_module", load)
+    with pytest.raises(ImportError, match="cannot import name"):
+        calls.is_handled("virt.test_size")

@@ -12,7 +12,6 @@ whose version has a public function of that name, and no handler, answers in the
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from saltvirt import errors, schema
 
 PREFIX = "virt."
-# the modules with the functions that answer calls
-_HANDLERS = "handlers"
+# the modules with the functions that answer calls; a feature that is not installed has none
+HANDLER_MODULES = ("backup.export.handlers", "backup.target.handlers")
 
 Request = TypeVar("Request", bound=schema.Message)
 Answer = TypeVar("Answer")
@@ -207,9 +206,17 @@ def _registry() -> dict[str, tuple[Call[Any, Any], Handler[Any, Any]]]:
     global _loaded  # noqa: PLW0603 - a process imports them once
     with _loading:
         if not _loaded:
-            library = importlib.import_module(__name__.partition(".")[0])
-            for module in pkgutil.walk_packages(library.__path__, f"{library.__name__}."):
-                if module.name.rpartition(".")[2] == _HANDLERS:
-                    importlib.import_module(module.name)
+            library = __name__.partition(".")[0]
+            for name in HANDLER_MODULES:
+                _import_installed(f"{library}.{name}")
             _loaded = True
     return _handlers
+
+
+def _import_installed(module: str) -> None:
+    """Import a module, unless it does not exist. Raises ImportError if its own imports fail."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        if not f"{module}.".startswith(f"{exc.name}."):
+            raise
