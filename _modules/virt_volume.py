@@ -265,7 +265,7 @@ def volume_resize(pool, volume, size, shrink=False, force=False, **kwargs):
     :param volume: name of the volume
     :param size: new capacity, in MiB or with a unit (``20G``)
     :param shrink: allow shrinking. Data beyond the new end is lost.
-    :param force: shrink it even if other hosts may have it, as for :func:`volume_upload`
+    :param force: shrink it even if other hosts may use it, as for :func:`volume_upload`
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True

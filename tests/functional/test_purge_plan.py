@@ -92,7 +92,7 @@ def test_what_a_qemu_has_open_does_not_go_whatever_was_planned(place):  # noqa: 
             assert paths == []
             assert "has it open" in todo.keep[path]
         with (
-            pytest.raises(errors.OperationFailed, match=r"stays: a QEMU .* has it open"),
+            pytest.raises(errors.OperationFailed, match=r"QEMU process has it open"),
             deletion.ensure_unused(place.conn, path),
         ):
             pass

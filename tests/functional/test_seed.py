@@ -342,7 +342,7 @@ shift 7 && echo "$@" >>said
     ("does", "why"),
     [
         ("touch usr/bin/salt-minion", None),
-        ("true", "ended well but left no salt-minion; it is partially seeded: "),
+        ("true", "installed no salt-minion; the guest is partially seeded: "),
         ("echo no route >&2; exit 1", "cannot run the bootstrap script inside the image: no ro"),
     ],
 )

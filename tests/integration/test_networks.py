@@ -58,7 +58,7 @@ def test_a_nat_network_with_everything(hv):
     assert "52:54:00:00:00:07,10.99.0.7,seven" in hosts
     about = info(hv, "lab1")
     assert (about["Active"], about["Autostart"], about["Persistent"]) == ("yes", "yes", "yes")
-    assert "lab1 is there already" in hv.refuses("virt.network_define", "lab1", None, "nat",
+    assert "lab1 already exists" in hv.refuses("virt.network_define", "lab1", None, "nat",
                                                  ipv4_config=IP)  # fmt: skip
 
 

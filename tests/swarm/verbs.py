@@ -113,7 +113,7 @@ def ask(verb, swarm, master, cost):
     before = swarm.ask("told")
     found = cost(master, lambda: swarm.typed(f"virt.{verb.name}", *verb.arguments, **verb.named))
     found.told = swarm.ask("told") - before
-    text = swarm.only_configured.read_text(errors="replace")
+    text = swarm.said.read_text(errors="replace")
     try:
         said = json.loads(text[text.index("{\n") :])
         wrong = verb.check(verb, swarm, said)

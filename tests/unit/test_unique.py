@@ -345,9 +345,9 @@ def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
         if fun == "virt.init":
             with pytest.raises(errors.OperationFailed), slots.deploying(cloud.opts, got.append):
                 pass
-            after_s, _most_s, quiet = options["quiet"]
+            after_s, _max_s, report_idle = options["on_stall"]
             assert after_s == slots.QUIET_S
-            quiet()
+            report_idle()
             with slots.deploying(cloud.opts, got.append):
                 got.append("a place")
         return gather(hosts, fun, kwarg)

@@ -77,7 +77,7 @@ def _retention_reasons(
         reasons[path] = (
             reason
             or used.keep_reason(usage.keys_of(conn, path))
-            or (f"other hosts may have it ({shared})" if shared else None)
+            or (f"other hosts may use it ({shared})" if shared else None)
             or (f"{NOT_PROVEN} {dom.name()}" if foreign else None)
             or (f"it is older than {dom.name()}, which was never whole" if older else None)
         )

@@ -401,11 +401,11 @@ def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
     try:
         head = bounded_io.head(path, _PROBE_BYTES)
     except OSError as exc:
-        return f"other hosts may have it ({sharing_reason}), and it cannot be read: {exc.strerror}"
+        return f"other hosts may use it ({sharing_reason}), and it cannot be read: {exc.strerror}"
     if not any(head or b""):
         return None
     return (
-        f"other hosts may have it ({sharing_reason}), and there is something on it; where no "
+        f"other hosts may use it ({sharing_reason}), and there is something on it; where no "
         f"guest needs "
         f"that: dd if=/dev/zero of={path} bs=1M count=1"
     )

@@ -135,7 +135,7 @@ class GuestRename:
         folder, name = os.path.split(path)
         used = usage.read(self.conn, self.dom.UUIDString(), sibling_paths=[path])
         sharing_reason = usage.others_may_have(self.conn, path)
-        reason = f"other hosts may have it ({sharing_reason})" if sharing_reason else None
+        reason = f"other hosts may use it ({sharing_reason})" if sharing_reason else None
         reason = reason or used.keep_reason(usage.keys_of(self.conn, path))
         if reason:  # other users know the file under this name
             self.unmoved[path] = reason

@@ -150,7 +150,7 @@ def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> Non
         sharing_reason = usage.others_may_have(conn, device)
         if sharing_reason:
             raise errors.InvalidInput(
-                f"storage pool {pool.name()} stays: other hosts may have it ({sharing_reason})"
+                f"storage pool {pool.name()} stays: other hosts may use it ({sharing_reason})"
             )
 
 
@@ -231,7 +231,7 @@ def ensure_unused(
             if not reason and open_reasons[volume.path()]:
                 reason = f"stays: {open_reasons[volume.path()]}"
             elif not reason and sharing_reason:
-                reason = f"stays: other hosts may have it ({sharing_reason}), and were not asked"
+                reason = f"stays: other hosts may use it ({sharing_reason}), and were not asked"
             if reason:
                 raise errors.InvalidInput(
                     f"volume {volume.name()} in {pool} {reason}; force=True deletes it anyway"
@@ -277,7 +277,7 @@ def refuse_written(
     sharing_reason = None if force else usage.others_may_have(conn, path)
     if sharing_reason:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is not written over: other hosts may have it "
+            f"volume {name} in {pool} is not written over: other hosts may use it "
             f"({sharing_reason}), and "
             "were not asked; if no guest of theirs uses it, virt.volume_upload and "
             "virt.volume_resize take force=True"

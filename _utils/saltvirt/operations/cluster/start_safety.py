@@ -34,7 +34,7 @@ def check(
         return
     for path, reason in sorted(fleet.call(host, "virt.shared_disks", {"vm_": name}).items()):
         raise errors.OperationFailed(
-            f"{name} stays as it is on {host}: other hosts may have its disk {path} ({reason}), "
+            f"{name} stays as it is on {host}: other hosts may use its disk {path} ({reason}), "
             f"and "
             f"it may run on one that does not answer: {'; '.join(reasons)}; wait for that"
             + (
