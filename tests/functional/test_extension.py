@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import pytest
-import tomllib
 
+import saltvirt
 from tests.lab import paths, publish
 from tests.tools import wheel
 
@@ -153,15 +154,20 @@ def test_the_digest_is_the_same_by_each_way(installed, extmods):
     assert other["digest"] != packed["digest"]
 
 
-def test_every_package_is_listed():
-    with open(paths.REPOSITORY / "pyproject.toml", "rb") as file:
-        project = tomllib.load(file)
+def test_the_wheel_contains_every_file(tmp_path):
     library = paths.REPOSITORY / publish.LIBRARY
-    wanted = {
-        "salt_virt.library." + ".".join(path.parent.relative_to(library.parent).parts)
-        for path in library.rglob("__init__.py")
+    expected = {"salt_virt/__init__.py"} | {
+        f"salt_virt/library/{path.relative_to(library.parent)}" for path in library.rglob("*.py")
     }
-    listed = project["tool"]["setuptools"]["packages"]
-    assert set(listed) == wanted | {"salt_virt"} | {f"salt_virt.{kind}" for kind in KINDS}
-    extras = project["project"]["optional-dependencies"]
-    assert extras == {"hypervisor": ["libvirt-python"]}
+    expected |= {
+        f"salt_virt/{kind}/{path.name}"
+        for kind in KINDS
+        for path in (paths.REPOSITORY / f"_{kind}").glob("*.py")
+    }
+    with zipfile.ZipFile(wheel.build(tmp_path)) as archive:
+        names = set(archive.namelist())
+        [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode("utf-8")
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    assert 'Requires-Dist: libvirt-python; extra == "hypervisor"' in text
+    assert f"Version: {saltvirt.__version__}" in text

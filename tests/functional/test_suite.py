@@ -295,7 +295,9 @@ def test_nobody_gets_what_is_not_committed_yet_and_nothing_that_git_ignores(tmp_
     (tree / ".gitignore").write_text("*.pyc\n")
     subprocess.run(["git", "add", "gone"], cwd=tree, check=True)
     (tree / "gone").unlink()
+    (tree / "link").symlink_to("folder")
     rootless.copy(tree, tmp_path / "copy")
+    assert (tmp_path / "copy/link/new").exists()
     found = sorted(path.name for path in (tmp_path / "copy").rglob("*") if path.is_file())
     assert found == [".gitignore", "new"]
 

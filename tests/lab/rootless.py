@@ -70,4 +70,4 @@ def copy(tree, to):
     for name in filter(None, listed.split("\0")):
         if (tree / name).exists():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(tree / name, to / name)
+            shutil.copy2(tree / name, to / name, follow_symlinks=False)

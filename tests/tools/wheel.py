@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.tools import api
 
 BUILT = api.REPOSITORY / "build/wheel"
-_READ = ("pyproject.toml", "README.md", "LICENSE", "_*")
+_READ = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "src")
 
 
 def build(built=BUILT):

@@ -1,0 +1,1 @@
+../../_utils/saltvirt/extension/__init__.py
