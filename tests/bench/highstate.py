@@ -39,7 +39,7 @@ def start(folder, way):
 def highstate(cloud):
     """Seconds of one. It is typed, so that a minion's other work is not in it."""
     began = time.perf_counter()
-    done = cloud.original_name(HOST, "state.highstate")
+    done = cloud.called(HOST, "state.highstate")
     assert done.returncode == 0, done
     return time.perf_counter() - began
 
@@ -71,7 +71,7 @@ def report(clouds):
     ours = clouds["sync"]
     cached = Path(ours.minions[HOST].config["extension_modules"])
     shutil.rmtree(cached)
-    lines = ours.original_name(HOST, "saltutil.sync_all", "--out=nested").stdout.splitlines()
+    lines = ours.called(HOST, "saltutil.sync_all", "--out=nested").stdout.splitlines()
     files = [path for path in cached.rglob("*") if path.is_file()]
     print(f"first sync of a minion: {len(files)} files, {len(lines)} lines (wanted: 45, 50)")
     times = {way: [] for way in clouds}

@@ -403,7 +403,7 @@ def shrunk(labs, given, broken, minutes):
     """The steps made short: the same kind of invariant must break."""
     kinds = {line.partition(":")[0] for line in broken.lines}
     end = time.monotonic() + minutes * 60
-    number = broken.config.removeprefix("step ")
+    number = broken.where.removeprefix("step ")
     if number.isdigit():
         given = given[: int(number)]
 
