@@ -1,8 +1,15 @@
 """
-Backups of guests: list those of a target, and end exports of disks that remain.
-``salt-run virt.backup`` and ``salt-run virt.backup_restore`` make and restore backups.
+Back up and restore guests of a single host, and manage the backups in its folders.
+
+The functions of the runner, such as ``salt-run virt.backup``, do the same for all hosts and
+targets.
+
+:depends: libvirt-python in Salt's own Python, to back up and restore; qemu-img and qemu-nbd
 """
 
+import collections
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -10,18 +17,34 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import names, settings
+    from saltvirt import errors, names, settings, units
+    from saltvirt.answers import calls
+    from saltvirt.answers import removal as removal_answer
     from saltvirt.backup.export import request as backup_request
-    from saltvirt.backup.model import pages
+    from saltvirt.backup.model import backup_ids, listed, pages
+    from saltvirt.backup.model import calls as backup_calls
+    from saltvirt.backup.model import files as file_answers
+    from saltvirt.backup.model import policy as backup_policy
+    from saltvirt.backup.target import files as backup_files
     from saltvirt.backup.target import receive
     from saltvirt.backup.target import target as backup_target
+    from saltvirt.backup.target import upkeep as backup_keep
     from saltvirt.host import connection
+    from saltvirt.host.domain import lookup
+    from saltvirt.host.node import job_steps
+    from saltvirt.host.provision import admission
+    from saltvirt.host.storage import sharing
+    from saltvirt.placement import account
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
-    from salt_dunders import __salt__
+    from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
+
+_PROGRESS_PERIOD_S = 2
+# timeout of a single step of an emulated appliance
+_STEP_TIMEOUT_S = 600
 
 
 def __virtual__():
@@ -120,3 +143,486 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
     guest_name = None if name is None else names.existing_guest(name)
     records = receive.listing(target, uuid, guest_name, bool(newest), after_record)
     return pages.page(record.to_answer() for record in records)
+
+
+def backup(
+    name, folder, whole=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
+    **kwargs,
+):  # fmt: skip
+    """
+    Back up a guest of this host to a folder of this host. Only blocks that changed since the last
+    backup are read; a disk whose changes are not known for certain is read completely.
+
+    :param name: name of the guest
+    :param folder: folder of the backups; only root may write to it
+    :param whole: True: read all disks completely
+    :param key: encryption key: name of a file of this machine,
+        ``/etc/salt-virt/backup-keys/NAME.key``
+    :param mounted: True: the folder must be a mount point
+    :param bandwidth: bandwidth limit in MiB/s
+    :param compress: compression of the disks, ``zstd`` or ``zlib``; default: none
+    :param test: show how each disk would be read; change nothing
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``ident`` (name of the backup), ``disks`` (disk to the backup that it
+        depends on, or to the reason why it is read completely), ``skipped`` (drives that are not
+        part of backups); without ``test`` also ``consistency``, ``moved_bytes``, ``stored_bytes``,
+        ``left`` (leftovers that could not be removed)
+
+    :raises NotFound: the guest does not exist
+    :raises OperationFailed: no backup is created, and everything is rolled back
+
+    :depends: python3-libnbd for /usr/bin/python3; qemu-img and qemu-nbd
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup web1 /srv/backups
+    """
+    connection.require_binding()
+    whole, test = values.flag(whole, "whole"), values.flag(test, "test")
+    compress = backup_policy.compression(compress, key is not None)
+    host = _host(kwargs)
+    guest = names.existing_guest(name)
+    inspection = _ask(host, backup_calls.INSPECT_GUEST, backup_calls.InspectRequest(guest))
+    if not inspection.disks:
+        raise errors.InvalidInput(f"{name} has no disk to back up")
+    folder, mounted = values.text(folder, "folder"), bool(mounted)
+    key = None if key is None else values.text(key, "key")
+    plan = _ask(host, backup_calls.PLAN_BACKUP, backup_calls.PlanRequest(
+        folder, __opts__["id"], inspection, whole=whole, mounted=mounted, key=key, reader=not test
+    ))  # fmt: skip
+    summary = {
+        "ident": plan.ident, "skipped": inspection.skipped,
+        "disks": {disk.target: disk.parent or disk.reason for disk in plan.disks},
+    }  # fmt: skip
+    if test:
+        return summary
+    backup_key = guest, plan.ident
+    try:
+        serving = _ask(host, backup_calls.BEGIN_EXPORT, backup_calls.BeginRequest(
+            *backup_key, plan.disks, plan.reader
+        ))  # fmt: skip
+        result = _ask(host, backup_calls.PULL_BACKUP, backup_calls.PullRequest(
+            folder, *backup_key, __opts__["id"], serving, mounted=mounted,
+            bandwidth=None if bandwidth is None else units.parse_count(bandwidth, "bandwidth"),
+            key=key, reader=plan.reader, compress=compress,
+        ))  # fmt: skip
+    except BaseException as exc:
+        end_reason = _end_backup(*backup_key, **kwargs)[0]
+        if end_reason and isinstance(exc, errors.VirtError) and end_reason not in exc.text:
+            raise errors.OperationFailed(f"{exc.text}; {end_reason}") from exc
+        raise
+    # checkpoints of other folders and targets are kept
+    obsolete = {*plan.needed, *plan.superseded}
+    needed = {*inspection.checkpoints} - obsolete | {*result.checkpoints}
+    _, leftovers = _end_backup(*backup_key, good=True, needed=sorted(needed), **kwargs)
+    return {
+        **summary, "disks": {disk.target: disk.parent or disk.reason for disk in serving.disks},
+        "skipped": serving.skipped, "consistency": serving.consistency, "left": leftovers,
+        "moved_bytes": result.moved_bytes, "stored_bytes": result.stored_bytes,
+    }  # fmt: skip
+
+
+def _host(kwargs):
+    """This host, as its handlers of calls see it, with the connection that the arguments name."""
+    local = settings.connection(__salt__["config.get"], dict(kwargs))
+    overrides = {
+        "virt:connection:uri": local.uri, "virt:connection:auth:username": local.username,
+        "virt:connection:auth:password": local.password,
+    }  # fmt: skip
+
+    def config(key, default="", **options):
+        value = overrides.get(key)
+        return __salt__["config.get"](key, default, **options) if value is None else value
+
+    return calls.MinionContext(__opts__, collections.ChainMap({"config.get": config}, __salt__))
+
+
+def _ask(host, call, request):
+    """The answer of this host to a call of the master."""
+    return call.read(calls.answer(host, call.function, request.to_answer()), __opts__["id"])
+
+
+def _end_backup(*args, **options):
+    """End the export; return the reason if it had ended before or cannot be ended, and the
+    leftovers."""
+    try:
+        answer = __salt__["virt.backup_end"](*args, **options)
+    except errors.VirtError as exc:
+        return exc.text, [exc.text]
+    return answer["why"], answer["left"]
+
+
+def backup_bring(
+    name, folder, backup="latest", new=None, over=False, stop=False, disk=None, mounted=False,
+    test=False, damaged=False, **kwargs,
+):  # fmt: skip
+    """
+    Restore a guest on this host from a backup in a folder of this host. The guest is off. Without
+    ``new`` it is the guest itself, with its UUID and addresses: make sure that it runs nowhere
+    else.
+
+    :param name: name or UUID of the guest that was backed up
+    :param folder: folder of the backups
+    :param backup: name or number of the backup, or ``latest``
+    :param new: create another guest of this name, with a UUID and addresses of its own. Not with
+        ``over`` or ``disk``
+    :param over: True: replace the existing guest, until ``virt.backup_confirm`` or
+        ``virt.backup_undo``
+    :param stop: with ``over``: power off the guest when the new disks are ready
+    :param disk: restore only this disk, by its target: as a file next to the images, which no guest
+        has; with ``over`` it replaces the guest's disk
+    :param mounted: True: the folder must be a mount point
+    :param test: show which backup would be restored; change nothing
+    :param damaged: True: restore also from a backup that is not good, as far as it can be read.
+        Unreadable blocks are zeros, and a disk whose file is missing is left out
+    :param kwargs: ``overcommit``: True: do it even if the host does not have enough free capacity;
+        ``seed``: with ``new``: give the system in the guest an identity of its own, by default if
+        ``virt.init`` seeded the original; ``connection``, ``username`` and ``password`` override
+        ``virt:connection``
+
+    :return: as ``virt.init``, with ``ident`` of the backup and ``skipped`` (disks that it does not
+        contain, with the reasons); for a disk as a file ``path`` and ``size_bytes`` instead; with
+        ``test`` only ``ident``
+
+    :raises NotFound: the backup does not exist, or does not contain the disk
+    :raises AlreadyExists: the guest exists
+    :raises OperationFailed: everything is rolled back
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_bring web1 /srv/backups new=web1-old
+    """
+    connection.require_binding()
+    disk = None if disk is None else values.text(disk, "disk")
+    over, stop, mounted = (
+        values.flag(over, "over"), values.flag(stop, "stop"), values.flag(mounted, "mounted"),
+    )  # fmt: skip
+    damaged = values.flag(damaged, "damaged")
+    backup_ids.refuse_conflicts(new, over, stop, disk)
+    # the guest may have been renamed since
+    local_guests = _backup_guests(kwargs) if over or disk is not None else {}
+    record = _find_backup(
+        name, folder, str(backup), mounted, disk, damaged, local_guests.get(str(name)), over
+    )
+    guest_name = record.guest if new is None else str(new)
+    guest_name = names.guest(
+        {uuid: name for name, uuid in local_guests.items()}.get(record.uuid, guest_name)
+    )
+    if disk is not None:
+        listed.refuse_unknown_disk(record, disk)
+    if values.flag(test, "test"):
+        return {"ident": record.ident}
+    inputs, local = _restore_inputs(kwargs)
+    host = _host(local)
+    reader = _ask(host, backup_calls.ISSUE_READER, backup_calls.ReaderRequest(once=True)).authority
+    try:
+        shown = _ask(host, backup_calls.SHOW_BACKUP, backup_calls.ShowBackupRequest(
+            values.text(folder, "folder"), record.uuid, record.ident, reader, mounted=mounted,
+            disk=disk, damaged=damaged,
+        ))  # fmt: skip
+        if disk is not None and not over:
+            inputs.pop("seed")
+            result = _ask(host, backup_calls.RESTORE_DISK, backup_calls.RestoreDiskRequest(
+                guest_name, shown, disk, reader=reader, **inputs
+            ))  # fmt: skip
+        else:
+            result = _ask(host, backup_calls.RESTORE_GUEST, backup_calls.RestoreGuestRequest(
+                guest_name, shown, itself=new is None, over=over, stop=stop, disk=disk,
+                reader=reader, **inputs,
+            ))  # fmt: skip
+    finally:
+        with contextlib.suppress(errors.VirtError):
+            _ask(host, backup_calls.HIDE_BACKUP, backup_calls.HideBackupRequest(reader))
+    return {**result.to_answer(), "ident": record.ident, "skipped": record.skipped}
+
+
+def _restore_inputs(kwargs):
+    """The arguments of a restore among the others, and the rest."""
+    local = dict(kwargs)
+    seed, overcommit = local.pop("seed", None), local.pop("overcommit", None)
+    placement = local.pop("placement", None)
+    inputs = {
+        "seed": None if seed is None else values.boolean(seed, "seed"),
+        "overcommit": None if overcommit is None else values.boolean(overcommit, "overcommit"),
+        "placement": None if placement is None
+        else account.PlacementTerms.from_answer(placement, "placement"),
+    }  # fmt: skip
+    return inputs, local
+
+
+def _backup_guests(kwargs):
+    """The guests of this host: name to UUID."""
+    local = {key: value for key, value in kwargs.items() if key in settings.CONNECTION}
+    with connection.connect(settings.connection(__salt__["config.get"], local)) as conn:
+        return lookup.uuids(conn)
+
+
+def _find_backup(name, folder, backup, mounted, disk, damaged, uuid, in_place):
+    """Find the good backup to restore. uuid: UUID of the guest that has the name on this host."""
+    target = backup_target.open_target(values.text(folder, "folder"), mounted)
+    records = list(receive.listing(target, uuid=uuid, name=name))
+    if not in_place and any(record.guest == name for record in records):
+        uuid = None  # several guests had the name: the operator must choose
+    return listed.find_listed(records, name, backup, disk, damaged, uuid, target=folder)
+
+
+def backup_prune(folder, retention, name=None, mounted=False, test=False):
+    """
+    Remove the backups in a folder of this machine that no retention rule keeps. Backups that a kept
+    backup depends on, the newest good backup of each guest, and backups that are being read are
+    kept.
+
+    :param folder: folder of the target
+    :param retention: dictionary of the number of backups to keep: ``last``, ``hourly``, ``daily``,
+        ``weekly``, ``monthly``, ``yearly``; without any of them, all are kept
+    :param name: name or UUID of a guest; default: all guests
+    :param mounted: True: the folder must be a mount point
+    :param test: only show what would be removed
+
+    :return: a dictionary: ``guests`` (a list: ``uuid``, ``guest``, ``backups``, each with
+        ``ident``, ``stays`` and ``why``, and ``trouble`` if nothing was removed)
+
+    :raises InvalidInput: the folder does not exist, or others can write to it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_prune /srv/backups '{daily: 7, weekly: 4}' test=True
+    """
+    rules = backup_policy.retention(retention)
+    guest = None if name is None else names.existing_guest(name)
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    return backup_keep.prune_guests(opened, rules, guest, bool(test)).to_answer()
+
+
+def backup_verify(folder, name=None, backup="all", days=None, mounted=False, most=None):
+    """
+    Verify backups in a folder of this machine: read them with QEMU and compare them with the
+    digests of the data that was read from the guest. The result is recorded with each backup. The
+    next backup reads a broken disk completely.
+
+    :param folder: folder of the target
+    :param name: name or UUID of a guest; default: all guests
+    :param backup: ``all``, ``latest``, or the name or number of a backup
+    :param days: only backups that were not verified within this number of days
+    :param mounted: True: the folder must be a mount point
+    :param most: maximum number of backups, starting with those that were not verified for the
+        longest time
+
+    :return: a dictionary: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified``
+        (``when``, ``disks``, ``broken``: disk to the error), ``wrong`` (why it, or a backup that it
+        depends on, is not good), ``trouble`` (why it could not be verified)
+
+    :raises InvalidInput: the folder does not exist, or others can write to it
+    :raises NotFound: the backup does not exist
+    :raises Unsupported: qemu-nbd or qemu-img is not installed
+
+    :depends: qemu-img and qemu-nbd
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_verify /srv/backups web1 latest
+    """
+    guest = None if name is None else names.existing_guest(name)
+    limit = None if days is None else units.parse_number(days, "days")
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    count = None if most is None else units.parse_count(most, "most")
+    progress = _verification_progress()
+    report = backup_keep.verify_all(opened, guest, str(backup), limit, now, progress, count)
+    return report.to_answer()
+
+
+def _verification_progress():
+    """Return a function that sends progress events: ``salt/virt/backup/<name>/verify``."""
+    steps_dir = job_steps.folder(__salt__["config.get"])
+    last_sent = [0.0]
+
+    def send_progress(name, ident, done, total):
+        now = time.monotonic()
+        if now - last_sent[0] < _PROGRESS_PERIOD_S:
+            return
+        last_sent[0] = now
+        job_steps.record_step(steps_dir)
+        event = {"name": name, "backup": ident, "percent": 100 * done // max(1, total)}
+        job_steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
+
+    return send_progress
+
+
+def backup_ls(folder, name, path="/", backup="latest", filesystem=None, mounted=False):
+    """
+    List a folder of a guest from a backup in a folder of this machine. libguestfs reads it in a
+    virtual machine of its own: this machine mounts nothing.
+
+    :param folder: folder of the target
+    :param name: name or UUID of the guest
+    :param path: folder or file in the guest
+    :param backup: name or number of the backup, or ``latest``
+    :param filesystem: read only this file system, as ``/``; default: everything that the guest's
+        system mounts
+    :param mounted: True: the target's folder must be a mount point
+
+    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``files`` (a list of at most 1000:
+        ``name``, with special characters escaped, ``kind``, ``size_bytes``, ``mode``,
+        ``changed_s``, ``link``), ``more`` (number of further files), ``filesystems`` (device to
+        kind), ``missing`` (file systems that the guest mounts and that could not be read, with the
+        reasons)
+
+    :raises NotFound: the backup does not exist, or does not contain the file
+    :raises InvalidInput: the disks do not contain exactly one system: give ``filesystem``
+    :raises Unsupported: libguestfs is not installed
+
+    :depends: guestfish
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_ls /srv/backups web1 /etc
+    """
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    request = _files_request(name, backup, path, filesystem)
+    return backup_files.list_files(opened, request, _step_signal()).to_answer()
+
+
+def backup_get(
+    folder, name, path, dest=None, backup="latest", filesystem=None, most="1GiB", mounted=False,
+    test=False,
+):  # fmt: skip
+    """
+    Copy a file of a guest from a backup in a folder of this machine to a file of this machine that
+    only root can read. A folder is stored as a tar file. The file appears only when it is complete.
+
+    :param folder: folder of the target
+    :param name: name or UUID of the guest
+    :param path: path in the guest; links are followed inside the guest
+    :param dest: path of the new file; it must not exist, and only root may write to its folder;
+        default: a new path below ``/var/lib/salt-virt/backup-files``
+    :param backup: name or number of the backup, or ``latest``
+    :param filesystem: read only this file system, as ``/``; default: everything that the guest's
+        system mounts
+    :param most: maximum size
+    :param mounted: True: the target's folder must be a mount point
+    :param test: only check whether it exists
+
+    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``kind`` (``file``, ``folder``),
+        ``size_bytes``, ``path`` on this machine
+
+    :raises NotFound: the backup does not exist, or does not contain the file
+    :raises AlreadyExists: ``dest`` exists
+    :raises InvalidInput: the file is larger than ``most``, or is a device, FIFO or socket
+    :raises Unsupported: libguestfs is not installed
+
+    :depends: guestfish
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt backup1 virt.backup_get /srv/backups web1 /etc/fstab
+    """
+    opened = backup_target.open_target(str(folder), bool(mounted))
+    request = _files_request(name, backup, path, filesystem)
+    limit = units.parse_bytes(most, argument="most")
+    dest_path = None if dest is None else values.text(dest, "dest")
+    step_signal = _step_signal()
+    return backup_files.get(opened, request, dest_path, limit, bool(test), step_signal).to_answer()
+
+
+def _files_request(name, backup, path, filesystem):
+    only_filesystem = None if filesystem is None else values.text(filesystem, "filesystem")
+    guest_path = file_answers.parse_path(path)
+    return backup_files.FileQuery(
+        names.existing_guest(name), str(backup), guest_path, only_filesystem
+    )
+
+
+def _step_signal():
+    """Return a function that reports progress as a step."""
+    steps_dir = job_steps.folder(__salt__["config.get"])
+    return lambda _done_bytes: job_steps.record_step(steps_dir, _STEP_TIMEOUT_S)
+
+
+def _admission():
+    return admission.AdmissionConfig.configured(__salt__["config.get"])
+
+
+def backup_confirm(vm_, test=False, unused=(), **kwargs):
+    """
+    Keep a guest that was restored from a backup: the disks of the replaced guest are deleted if
+    they are its own and no other guest uses them.
+
+    :param vm_: name of the guest
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``delete`` (paths), ``keep`` (path to the reason) and, if there are any,
+        ``shared`` (files to ask other hosts about, by path) and ``unsure`` (its own disks that are
+        kept)
+
+    :raises NotFound: it was not replaced by a backup, or the restore was confirmed
+    :raises OperationFailed: a disk could not be deleted; you can call it again
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_confirm web1 test=True
+    """
+    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
+
+    name, unused_paths = names.existing_guest(vm_), values.paths(unused, "unused")
+    with _connect(kwargs) as conn:
+        if values.flag(test, "test"):
+            outcome = in_place_restore.plan(conn, name, unused_paths)
+        else:
+            outcome = in_place_restore.confirm(conn, _admission(), name, unused_paths)
+    places, unsure = sharing.as_data(outcome.shared), tuple(outcome.uncertain)
+    return removal_answer.RemovalPlan(
+        tuple(outcome.delete), outcome.keep, places, unsure
+    ).to_answer()
+
+
+def backup_undo(name, stop=False, test=False, **kwargs):
+    """
+    Bring a guest back that was replaced by a backup. The restored disks are deleted, including
+    everything that was written to them since.
+
+    :param name: name of the guest
+    :param stop: power off the guest first
+    :param test: only raise the reason against it
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``left`` (leftovers that could not be removed, with the reasons), and, if
+        there are any, ``detached`` (disks that were attached since; they are kept, but no longer
+        attached)
+
+    :raises NotFound: it was not replaced by a backup, or the restore was confirmed
+    :raises Refused: the guest runs, has snapshots or saved memory, or one of its previous disks
+        does not exist
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.backup_undo web1
+    """
+    from saltvirt.backup.export import in_place_restore  # noqa: PLC0415 - needs the binding
+
+    with _connect(kwargs) as conn:
+        guest, flags = (
+            names.existing_guest(name),
+            (values.flag(stop, "stop"), values.flag(test, "test")),
+        )
+        return in_place_restore.undo(conn, _admission(), guest, *flags).to_answer()

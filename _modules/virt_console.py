@@ -1,9 +1,13 @@
 """
-Access guests: screens, serial ports and addresses.
+Access guests: screens, serial ports, addresses, and commands and files through the guest agent.
+
+For guests without a minion. From the master, use ``salt-run virt.exec``, ``virt.put`` and
+``virt.get``, which put neither commands nor content into a job; see docs/how-to/console.md.
 
 :depends: libvirt-python in Salt's own Python
 """
 
+import base64 as base64_codec
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -11,8 +15,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import names, settings
+    from saltvirt import errors, names, settings, units
     from saltvirt.answers import reach as reach_answers
+    from saltvirt.console.guestagent import agent_request
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
     from saltvirt.host.domain import console as host_console  # a function here has the same name
@@ -20,14 +25,14 @@ with saltvirt.later():
     from saltvirt.pki.common import certs
     from saltvirt.pki.host import own_pair
     from saltvirt.spec import values
-    from saltvirt.system import tls_listener
+    from saltvirt.system import atomic_file, tls_listener
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
 
-SCREENSHOTS = "/var/cache/salt-virt/screenshots"
-
 __virtualname__ = "virt"
+
+SCREENSHOTS = "/var/cache/salt-virt/screenshots"
 
 
 def __virtual__():
@@ -217,3 +222,145 @@ def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
     )
     port = launch.start_relay(next(iter(saltvirt.__path__)), request)
     return reach_answers.Reach(uuid, access_kind, port, pair.authority, details).to_answer()
+
+
+def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):
+    """
+    Run a command in a guest through its agent, as the agent's user (root). The command and its
+    output are part of the job: ``salt-run virt.exec`` avoids this, and supports an input.
+
+    :param vm_: name of the domain
+    :param cmd: command line, which is split into words as by a shell, or a list of words. It is not
+        passed to a shell
+    :param shell: True: run the text with ``/bin/sh -c`` in the guest
+    :param env: dictionary: the complete environment of the command, except ``PATH``, which is
+        always set; default: the agent's environment
+    :param timeout: seconds to wait, at most 86400. The command continues after that
+    :param base64: return the unmodified output in base64
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``pid``, ``has_ended``, ``exit_code``, ``signal`` (null if none),
+        ``stdout``, ``stderr`` (at most 256 KiB each, without control characters), ``truncated``
+
+    :raises Unsupported: the agent does not answer, or does not run commands
+    :raises ConnectionFailed: the agent hangs
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.exec web1 'systemctl is-active nginx'
+    """
+    from saltvirt.console.host import guest_exec  # noqa: PLC0415 - needs the binding
+
+    argv = agent_request.argv(cmd, values.boolean(shell, "shell"))
+    seconds = values.number(1, agent_request.MAX_TIMEOUT_S)(timeout, "timeout")
+    command, is_raw = (
+        agent_request.Command(argv, agent_request.variables(env), seconds),
+        values.boolean(base64, "base64"),
+    )
+    agent_request.validate(command, b"")
+    with _connect(kwargs) as conn:
+        result, *outputs = guest_exec.run(_agent(conn, vm_), command)
+    out, err = (
+        base64_codec.b64encode(output_bytes).decode()
+        if is_raw
+        else agent_request.printable(output_bytes)
+        for output_bytes in outputs
+    )
+    return {
+        "pid": result.pid, "has_ended": result.has_ended, "exit_code": result.exit_code,
+        "signal": result.signal, "stdout": out, "stderr": err, "truncated": result.is_cut,
+    }  # fmt: skip
+
+
+def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
+    """
+    Copy a file of this host to a guest through its agent. The file appears only when it is
+    complete.
+
+    :param vm_: name of the domain
+    :param local: path of the file on this host
+    :param remote: absolute path of the new file in the guest
+    :param mode: permissions, such as ``'0640'``; default ``'0600'``
+    :param overwrite: True: replace an existing file
+    :param atomic: False: write directly to the destination, without a shell in the guest; a failure
+        leaves a partial file
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: the size in bytes
+
+    :raises AlreadyExists: a file of this name exists in the guest
+    :raises Unsupported: the agent does not answer, or does not write files
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.put web1 /srv/files/motd /etc/motd mode=0644
+    """
+    from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
+
+    is_atomic, is_overwrite = (
+        values.boolean(atomic, "atomic"),
+        values.boolean(overwrite, "overwrite"),
+    )
+    request = agent_request.PutFile(
+        _path(remote, "remote"), agent_request.permissions(mode), is_overwrite, is_atomic
+    )
+    with _connect(kwargs) as conn, atomic_file.open_existing(_path(local, "local")) as file:
+        with guest_files.Incoming(_agent(conn, vm_), request) as incoming:
+            while data := file.read(guest_files.PIECE_BYTES):
+                incoming.write(data)
+            incoming.end()
+        return incoming.size_bytes
+
+
+def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
+    """
+    Copy a file of a guest to this host through its agent. The file appears only when it is
+    complete, and only root can read it; links on this host are not followed.
+
+    :param vm_: name of the domain
+    :param remote: path of the file in the guest
+    :param local: path of the new file on this host
+    :param overwrite: True: replace an existing file
+    :param most: maximum size
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: the size in bytes
+
+    :raises AlreadyExists: a file of this name exists here
+    :raises NotFound: the file does not exist in the guest
+    :raises InvalidInput: the file is larger than ``most``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.get web1 /var/log/syslog /root/web1.log
+    """
+    from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
+
+    limit, path = units.parse_bytes(most, argument="most"), _path(remote, "remote")
+    is_overwrite = values.boolean(overwrite, "overwrite")
+    with (
+        _connect(kwargs) as conn,
+        atomic_file.create(_path(local, "local"), is_overwrite) as write,
+        guest_files.Outgoing(_agent(conn, vm_), path) as file,
+    ):
+        return agent_request.copy_limited(file.read, write, limit, path)
+
+
+def _agent(conn, vm_):
+    from saltvirt.console.host import agent  # noqa: PLC0415 - needs the binding
+
+    return agent.for_domain(lookup.lookup(conn, names.existing_guest(vm_)))
+
+
+def _path(value, argument):
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise errors.InvalidInput(
+            f"{argument} must be the path of a file, not {units.short_repr(value)}"
+        )
+    return value

@@ -1,9 +1,13 @@
 """
-Create, update, clone and rename guests of a hypervisor.
+Create, change, snapshot and remove guests of a hypervisor, and leftovers of operations.
+
+Every function that uses libvirt accepts ``connection``, ``username`` and ``password``; the defaults
+are ``virt:connection:uri`` and ``virt:connection:auth``.
 
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
+import dataclasses
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,25 +17,34 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, settings, units
+    from saltvirt.answers import creation as creation_answers
+    from saltvirt.answers import removal as removal_answer
+    from saltvirt.answers import snapshots as snapshot_answer
+    from saltvirt.backup.export import request as backup_request
     from saltvirt.fleet.minion import client, files
     from saltvirt.host import connection
-    from saltvirt.host.domain import guest_lock, resize
+    from saltvirt.host.domain import creation, guest_lock, lookup, removal, resize
     from saltvirt.host.domain import power as host_power  # a function of virt has the same name
-    from saltvirt.host.migration import departures
+    from saltvirt.host.domain import purge as host_purge  # a function here has the same name
+    from saltvirt.host.migration import departures, move_journal
     from saltvirt.host.provision import (
         admission,
         create,
+        disk_journal,
         guest_builder,
         guest_tools,
         images_folder,
         seed_drive,
     )
     from saltvirt.host.provision import clone as host_clone  # a function here has the same name
+    from saltvirt.host.provision import leftovers as host_leftovers
     from saltvirt.host.provision import rename as host_rename
     from saltvirt.host.provision import update as host_update
+    from saltvirt.host.snapshot import snapshots
+    from saltvirt.host.storage import shared_writable, sharing, usage
+    from saltvirt.spec import base, guest, profiles, values
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # an argument here has the same name
-    from saltvirt.spec import guest, profiles, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -514,3 +527,504 @@ def seed_eject(name, last_seen=False, **kwargs):
             return None
         folder = images_folder.configured(__salt__["config.get"]).folder
         return seed_drive.eject(conn, name, folder)
+
+
+def _admission():
+    return admission.AdmissionConfig.configured(__salt__["config.get"])
+
+
+def undefine(vm_, **kwargs):
+    """
+    Undefine a stopped domain and remove its NVRAM. Its disks and its TPM state are kept.
+
+    libvirt refuses if the domain has saved memory or snapshots; ``virt.purge`` removes those, too.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: True, after libvirt has confirmed it
+
+    :raises OperationFailed: the domain is running, or libvirt refused
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.undefine <domain>
+    """
+    admission_config = _admission()
+    with admission_config.guest("virt.undefine", vm_), _connect(kwargs) as conn:
+        return removal.undefine(conn, lookup.lookup(conn, vm_))
+
+
+def purge(
+    vm_, dirs=False, removables=False, disks="own", test=False, unused=(), force=True, **kwargs
+):
+    """
+    Remove a guest and its own disks. Nothing else is deleted.
+
+    The own disks of a guest that ``virt.init`` created are those of its record, and the files of
+    its snapshots. For any other domain, they are its writable disks. The following are never
+    deleted: disks that another domain uses or is based on, removable media, shared or read-only
+    disks, images of the cache, and block devices outside libvirt's pools. Disks that other hosts
+    may have, for example on NFS, are not deleted either: ``salt-run virt.purge`` queries the other
+    hosts. If it cannot be proven that no other guest uses a disk, it is kept. Saved memory,
+    snapshots, NVRAM and TPM state are deleted with the guest, except NVRAM and TPM state that other
+    hosts may have or that are not in libvirt's default location for this guest, because a
+    definition may name the distribution's own template. An interrupted migration of the guest from
+    this host is finished first; if the guest is, or may be, on the target then, nothing is removed.
+    If it fails, you can call it again.
+
+    :param vm_: name of the domain
+    :param dirs: also remove folders below ``virt:images`` that are empty afterwards
+    :param removables: accepted for compatibility with Salt 3007; removable media are never deleted
+    :param disks: ``own``, as above; ``made``: only disks of a record of Salt Virt, so none of other
+        domains; ``none``
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
+    :param force: False: refuse a guest that is not off, as ``salt-run virt.purge`` does; by default
+        it is powered off, as with Salt 3007
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: True, after the disks are deleted and libvirt no longer lists the domain; if some of
+        its own disks are kept, a dictionary instead: ``left`` (path to the reason); with ``test`` a
+        dictionary: ``delete`` (paths), ``keep`` (path to the reason) and, if there are any,
+        ``shared`` (files to ask other hosts about, by path) and ``unsure`` (the guest's own disks
+        that are kept)
+
+    :raises NotFound: the domain does not exist
+    :raises OperationFailed: a disk could not be deleted; the domain is then still defined
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' virt.purge <domain>
+        salt '*' virt.purge <domain> test=True
+    """
+    disks = values.choice("own", "made", "none")(disks, "disks")
+    unused, dirs = values.paths(unused, "unused"), values.flag(dirs, "dirs")
+    admission_config = _admission()
+    with _connect(kwargs) as conn:
+        if values.flag(test, "test"):
+            todo = host_purge.plan(
+                conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
+            )
+            places, unsure = sharing.as_data(todo.shared), tuple(todo.uncertain)
+            delete = (*todo.delete, *todo.variables)
+            return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
+        dom = lookup.lookup(conn, vm_)
+        host_purge.not_at_work(dom)  # checked before waiting for the lock
+        _end_migration(dom)
+        with admission_config.guest("virt.purge", vm_):
+            result = host_purge.purge(
+                conn,
+                vm_,
+                admission_config.cache_dir,
+                admission_config.images_dir,
+                dirs,
+                disks,
+                unused,
+                values.boolean(force, "force"),
+            )
+    departures.forget(str(vm_))
+    leftovers = {path: result.keep[path] for path in result.uncertain}
+    return {"left": leftovers} if leftovers else True
+
+
+def _end_migration(dom):
+    """Finish an interrupted migration of the domain, which is impossible once the domain is
+    removed."""
+    if move_journal.load_for_domain(dom) is None:
+        return
+    recovery = __salt__["virt.migrate_recover"](dom.name())
+    if recovery["outcome"] == "moved":
+        raise errors.OperationFailed(
+            f"{dom.name()} is on {recovery['target']}: its migration from here was broken off, "
+            f"and is "
+            "completed now"
+        )
+
+
+def shared_disks(vm_, **kwargs):
+    """
+    List the disks of a domain that other hosts may have, so that a copy of the domain there could
+    write to them.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary of disks to the reason; empty if all writable disks are local to this host
+
+    :raises NotFound: the domain does not exist
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.shared_disks web1
+    """
+    with _connect(kwargs) as conn:
+        return shared_writable.shared_disks(lookup.lookup(conn, vm_))
+
+
+def storage_users(places, **kwargs):
+    """
+    Check whether this host uses files on shared storage. Changes nothing.
+
+    :param places: dictionary of paths to their descriptions: ``path``, ``inode``, ``ids``,
+        ``names``; as in ``shared`` of ``virt.purge`` with ``test=True``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: each path to the reason to keep it, or None if nothing on this host uses it
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
+    """
+    try:
+        identities = [
+            sharing.FileIdentity.from_answer(identity, "places")
+            for identity in base.mapping(places, "places").values()
+        ]
+    except errors.BadAnswer as exc:
+        raise errors.InvalidInput(f"{exc}; pass the entries of virt.purge test=True") from exc
+    with _connect(kwargs) as conn:
+        return usage.users_here(conn, identities, _admission().images_dir)
+
+
+def leftovers(**kwargs):
+    """
+    List leftovers of interrupted operations on this host. Changes nothing.
+
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``guests`` (name to state), ``unfinished`` (guests whose creation was
+        interrupted), ``used`` (those of them that run or were ever started, with the evidence),
+        ``migrations`` (as ``virt.migrate_unfinished``), ``left`` (``NAME@HOST``: leftovers of a
+        guest that an unreachable host may have), ``target_leftovers`` (guests whose rolled back
+        migration to this host has left something), ``at_work`` (guest to the running operation, its
+        process and start time), ``operations`` (guest to the mark of the ``salt-run virt.init``
+        that created it), ``made`` (guest to disks that an interrupted operation created for it:
+        ``what`` operation, ``disks`` that can be removed, and ``unsure``, path to the reason why it
+        is kept) and ``backups`` (guests whose backups have leftovers of processes that died:
+        ``virt.backup_sweep`` removes them)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.leftovers
+    """
+    with _connect(kwargs) as conn:
+        report = host_leftovers.read(conn, guest_lock.folder(__salt__["config.get"]))
+    return dataclasses.replace(
+        report, backups=tuple(backup_request.interrupted_guests())
+    ).to_answer()
+
+
+def creation_phase(vm_, **kwargs):
+    """
+    Show the phase of a guest's creation.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``phase``: ``creating``, ``interrupted`` (the process that created the
+        guest ended before the guest was complete) or ``complete``; ``used``: for an interrupted
+        guest that runs or was ever started, the evidence; otherwise None
+
+    :raises NotFound: the domain does not exist
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.creation_phase web1
+    """
+    with _connect(kwargs) as conn:
+        dom = lookup.lookup(conn, vm_)
+        phase = creation.of_domain(dom)
+        used = (
+            creation.evidence_of_use(dom) if phase is creation_answers.Phase.INTERRUPTED else None
+        )
+        return {"phase": phase.value, "used": used}
+
+
+def mark_complete(vm_, **kwargs):
+    """
+    Mark a guest whose creation was interrupted as complete, and keep it as it is.
+
+    Until then it cannot be started, changed or migrated, and if it was never started, it is removed
+    when it is created again. Check the guest first: its disks may be missing or empty, and the
+    system in them may lack its host name and its minion key.
+
+    :param vm_: name of the domain
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: True; False if its creation was not interrupted
+
+    :raises NotFound: the domain does not exist
+    :raises Incomplete: it is being created
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.mark_complete web1
+    """
+    with _admission().guest("virt.mark_complete", vm_), _connect(kwargs) as conn:
+        dom = lookup.lookup(conn, vm_)
+        if creation.of_domain(dom) is not creation_answers.Phase.INTERRUPTED:
+            creation.require_complete(dom, "mark")
+            return False
+        creation.complete(dom)
+        return True
+
+
+def remove_made(vm_, test=False, unused=(), **kwargs):
+    """
+    Remove disks that an interrupted operation created for a guest and did not attach.
+
+    Only disks that are proven to be created by it and unused are removed. Disks that other hosts
+    may have are kept: ``salt-run virt.repair`` queries the other hosts. All other disks are
+    reported and kept.
+
+    :param vm_: name of the guest, which need not exist any more
+    :param test: only show what would be deleted
+    :param unused: paths on shared storage that no other host uses, as the caller has verified; the
+        runner verifies it with ``virt.storage_users``
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: True, if nothing is left; with ``test`` a dictionary: ``delete`` (paths), ``keep``
+        (path to the reason) and, if there are any, ``shared`` (files to ask other hosts about)
+
+    :raises OperationFailed: something is kept; the message has the reasons
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.remove_made web1 test=True
+    """
+    unused = values.paths(unused, "unused")
+    lock_dir = guest_lock.folder(__salt__["config.get"])
+    with _connect(kwargs) as conn:
+        if values.flag(test, "test"):
+            todo = disk_journal.find_leftovers(conn, str(vm_), unused)
+            delete = tuple(sorted([*todo.delete, *todo.extra_links]))
+            return removal_answer.RemovalPlan(
+                delete, todo.keep, sharing.as_data(todo.shared)
+            ).to_answer()
+        with guest_lock.acquire(lock_dir, "virt.remove_made", vm_):
+            plan = disk_journal.remove(conn, str(vm_), unused)
+    if plan.keep:
+        stay = "; ".join(f"{path} stays: {reason}" for path, reason in plan.keep.items())
+        raise errors.OperationFailed(stay)
+    return True
+
+
+def _locked(operation, *names):
+    return guest_lock.acquire(
+        guest_lock.folder(__salt__["config.get"]), f"virt.{operation}", *names
+    )
+
+
+def list_snapshots(domain=None, **kwargs):
+    """
+    List the snapshots of one guest, or of all guests.
+
+    :param domain: name of the guest; None: all guests
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary of guest names to lists of dictionaries, or ``N/A`` if there are no
+        snapshots: ``name``, ``created`` (local time), ``running`` (the guest was running, and its
+        memory is included), ``current``, ``state`` (``running``, ``shutoff``, ``disk-snapshot`` and
+        others), ``parent``, ``description``, ``external`` (in files of its own). A guest that
+        cannot be read has a dictionary with ``error``.
+
+    :raises NotFound: the guest does not exist
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.list_snapshots
+        salt 'hyper1' virt.list_snapshots web1
+    """
+    with _connect(kwargs) as conn:
+        return snapshots.listing(conn, domain)
+
+
+def snapshot(
+    domain,
+    name=None,
+    suffix=None,
+    description=None,
+    disk_only=None,
+    quiesce=False,
+    test=False,
+    **kwargs,
+):
+    """
+    Take a snapshot of a guest.
+
+    An internal snapshot is stored in the guest's disks, which must be qcow2, and includes the
+    memory of a running guest, which is paused while its memory is written. An external snapshot
+    includes only the disks: each disk file is left unchanged, and the guest continues in a new
+    overlay on top of it. A guest with UEFI firmware, a raw disk or a disk on a block device can
+    only have external snapshots. A guest cannot have snapshots of both kinds, and cannot migrate
+    live while it has any.
+
+    Firmware variables and the state of an emulated TPM are saved on this host and restored by
+    :func:`revert_snapshot`; if this is not possible, ``notes`` says so.
+
+    :param domain: name of the guest
+    :param name: name of the snapshot; default: the guest's name with date and time
+    :param suffix: suffix of the name, appended with a dash
+    :param description: description of the snapshot
+    :param disk_only: True: an external snapshot; False: an internal one; default: depends on the
+        guest
+    :param quiesce: have the guest agent freeze the file systems first; the snapshot is external
+    :param test: show what would be done; change nothing
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary with the snapshot's ``name``, and ``notes`` (sentences), if there are any,
+        for example about data that is not saved with it
+
+    :raises NotFound: the guest does not exist
+    :raises InvalidInput: the name is that of the guest, or QEMU could not find it again
+    :raises AlreadyExists: a snapshot of this name exists
+    :raises Refused: the guest has snapshots of the other kind, or there is not enough disk space
+    :raises Unsupported: the guest cannot have a snapshot of that kind
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.snapshot web1
+        salt 'hyper1' virt.snapshot web1 name=before-upgrade disk_only=True
+    """
+    if disk_only is not None:
+        disk_only = values.boolean(disk_only, "disk_only")
+    request = snapshots.SnapshotRequest(
+        name,
+        suffix,
+        description,
+        disk_only,
+        values.boolean(quiesce, "quiesce"),
+        admission.AdmissionConfig.configured(__salt__["config.get"]).images_dir,
+    )
+    if values.boolean(test or False, "test"):
+        with _connect(kwargs) as conn:
+            result = snapshots.plan_create(conn, domain, request)
+    else:
+        with _locked("snapshot", domain), _connect(kwargs) as conn:
+            result = snapshots.create(conn, domain, request)
+    return snapshot_answer.SnapshotTaken(result.name, result.notes).to_answer()
+
+
+def delete_snapshots(name, *names, **kwargs):
+    """
+    Delete snapshots of a guest. The guest and its disks are not changed. libvirt can delete some
+    snapshots only in a certain order, or only while the guest is off or running: this order is
+    used; if it is impossible, nothing is deleted, and the error says what to do first.
+
+    :param name: name of the guest
+    :param names: names of the snapshots; if one is unknown, none is deleted
+    :param all: True: delete all snapshots of the guest
+    :param children: True: also delete the snapshots based on them
+    :param test: show what would be done; change nothing
+    :param unused: files on shared storage that no other host uses, as the caller has verified;
+        ``salt-run virt.delete_snapshots`` verifies it
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``deleted`` (name to description) and ``available`` (remaining snapshots,
+        as in :func:`list_snapshots`); with ``test`` ``deleted``, and, if there are any, ``shared``
+        and ``own``: files to ask other hosts about, by path
+
+    :raises NotFound: the guest or snapshot does not exist
+    :raises InvalidInput: neither names nor ``all`` are given
+    :raises Refused: another guest, or possibly another host, needs a file that would be merged; or
+        another snapshot has to be deleted too, or the guest has to be stopped or started first
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.delete_snapshots web1 before-upgrade
+        salt 'hyper1' virt.delete_snapshots web1 all=True
+    """
+    everything = values.boolean(kwargs.pop("all", False), "all")
+    children = values.boolean(kwargs.pop("children", False), "children")
+    test = values.boolean(kwargs.pop("test", False) or False, "test")
+    unused = kwargs.pop("unused", ())
+    names = (*names, *kwargs.pop("names", ()))
+    if test:
+        with _connect(kwargs) as conn:
+            deletable, stake = snapshots.plan_delete(conn, name, names, everything, children)
+        return snapshot_answer.SnapshotsDeleted(
+            deleted=deletable, **_file_identities(stake)
+        ).to_answer()
+    with _locked("delete_snapshots", name), _connect(kwargs) as conn:
+        return snapshots.delete(conn, name, names, everything, children, unused)
+
+
+def _file_identities(stake):
+    guest_disks = stake.own_files if stake.shared else {}
+    return {"shared": sharing.as_data(stake.shared), "own": sharing.as_data(guest_disks)}
+
+
+def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):
+    """
+    Revert a guest to a snapshot. Later changes are lost.
+
+    After a revert to an external snapshot, the guest is off. If other snapshots would be lost or
+    corrupted, such as those on top of an external one, ``cleanup`` is required.
+
+    :param name: name of the guest
+    :param vm_snapshot: name of the snapshot; default: the one before the current one
+    :param cleanup: True: delete all newer snapshots
+    :param test: show what would be done; change nothing
+    :param unused: files on shared storage that no other host uses, as the caller has verified;
+        ``salt-run virt.revert`` verifies it
+    :param overcommit: start a guest that is off with the memory of a snapshot even if the host does
+        not have enough free memory or CPUs; default: ``virt:overcommit``, else False
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dictionary: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A`` without
+        ``cleanup``); ``notes`` (sentences) if something could not be restored; with ``test`` also,
+        if there are any, ``shared`` and ``own``: files to ask other hosts about, by path
+
+    :raises NotFound: the guest or snapshot does not exist, or there is none before the current one
+    :raises NoRoom: the guest would be started, and the host does not have enough free memory or
+        CPUs
+    :raises InvalidInput: other snapshots would be lost, or another program has a checkpoint of the
+        guest
+    :raises Refused: another guest, or possibly another host, needs an overlay or disk that would be
+        lost; or the snapshot cannot be restored completely, because the guest no longer has one of
+        its disks
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper1' virt.revert_snapshot web1
+        salt 'hyper1' virt.revert_snapshot web1 before-upgrade cleanup=True
+    """
+    places, cleanup = {}, values.boolean(cleanup, "cleanup")
+    config = admission.config_of(__salt__["config.get"], kwargs)
+    if values.boolean(test or False, "test"):
+        with _connect(kwargs) as conn:
+            outcome, stake = snapshots.plan_revert(conn, name, vm_snapshot, cleanup, config)
+        places = _file_identities(stake)
+    else:
+        with _locked("revert_snapshot", name), _connect(kwargs) as conn:
+            outcome = snapshots.revert(conn, name, vm_snapshot, cleanup, unused, config)
+    deleted = outcome.deleted if cleanup else snapshots.NONE
+    return snapshot_answer.SnapshotReverted(
+        reverted=outcome.name, deleted=deleted, notes=outcome.notes, **places
+    ).to_answer()

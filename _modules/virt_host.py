@@ -1,13 +1,17 @@
 """
-Show the resources and capabilities of the hypervisor.
+Show the hypervisor, manage its certificates, and answer the master's runner.
 
 Every function that uses libvirt accepts ``connection``, ``username`` and ``password``; the defaults
 are ``virt:connection:uri`` and ``virt:connection:auth``.
 
-:depends: libvirt-python in Salt's own Python
+:depends: libvirt-python in Salt's own Python, except for certificates
 """
 
 import collections
+import contextlib
+import functools
+import importlib
+import logging
 import os
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -17,16 +21,32 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, settings, version
+    from saltvirt import errors, settings, units, version
+    from saltvirt.answers import calls
+    from saltvirt.fleet import proof
+    from saltvirt.fleet.minion import client, events
     from saltvirt.host import connection
     from saltvirt.host.capabilities import query
-    from saltvirt.host.node import detect, devices, info
-    from saltvirt.spec import base, profiles
+    from saltvirt.host.domain import (
+        names_on_disk as disk_names,  # a function here has the same name
+    )
+    from saltvirt.host.node import detect, devices, info, job_steps, running_guests
+    from saltvirt.host.node import inventory as host_inventory
+    from saltvirt.host.node import maintenance as host_maintenance
+    from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
+    from saltvirt.pki.host import converge, request
+    from saltvirt.pki.host import info as certificate_info
+    from saltvirt.rights import confidential
+    from saltvirt.spec import base, guest, profiles, values
 
 if TYPE_CHECKING:
-    from salt_dunders import __grains__, __salt__
+    from salt_dunders import __context__, __grains__, __opts__, __salt__
 
 __virtualname__ = "virt"
+
+log = logging.getLogger(__name__)
+# further functions that the runner calls; find_job: for jobs that started before an update
+_EXTRA_FUNCTIONS = ("test.ping", "saltutil.find_job")
 
 
 def __virtual__():
@@ -330,3 +350,380 @@ def nesthash(value=None):
         salt-call virt.nesthash "{a: 1}"
     """
     return collections.defaultdict(nesthash, base.mapping(value or {}, "value"))
+
+
+def _requirements(conn, config_get, images_location, arguments):
+    """The requirements of a guest with these arguments on this host, or the problem."""
+    try:
+        arguments = base.mapping(arguments, "guest")
+        if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
+            raise errors.InvalidInput(
+                "guest must be a dictionary of arguments of virt.init, including name"
+            )
+        spec = guest.parse(**arguments, known_profiles=profiles.read(config_get))
+        admission_config = admission.AdmissionConfig(
+            config_get, images_location.folder, images_location.pool
+        )
+        # nothing is seeded; only the ability to seed matters
+        not_yet = guest_builder.refuse_seeding
+        medium = not_yet if spec.deploy.cloud_init else None
+        tools = guest_builder.Tools(admission_config, seeder=not_yet, medium=medium)
+        return requirements.read(conn, spec, tools).to_answer()
+    except errors.VirtError as exc:
+        return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
+
+
+def inventory(guest=None, **kwargs):
+    """
+    Show the capacity of the host, the sizes of its guests, and everything that placement needs.
+
+    libvirt is read in bulk; no disk is opened.
+
+    :param guest: dictionary of arguments of ``virt.init``: also return the requirements of that
+        guest on this host, with the host's own profiles; nothing is changed
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+
+    :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
+        types), ``arches`` (of guests it can run), ``hugepages`` (size in KiB to how many KiB of
+        the memory), ``hugepage_kib`` (their usual size), ``guests`` (name to ``uuid``,
+        ``state``, ``vcpus``, ``memory_kib``, ``autostart``, and where they have them
+        ``max_memory_kib``, ``page_kib`` (of huge pages), ``creating``, ``groups``,
+        ``group_policy``, ``labels``, ``prefer``, ``deployment``, ``bridges``, ``networks``,
+        ``cpu_model``, ``disks`` (``size_bytes``, ``path`` or ``pool``, ``shared``)), ``arriving``
+        (the same of guests that are being moved here), ``stores`` (id of a file system to
+        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow,
+        ``shared``: its name for all hosts that reach it), ``mounts`` (mount point to the id),
+        ``images_folder`` (``path``, ``store``, its sizes), ``images`` (addresses of the cached
+        ones), ``bridges``, ``networks``, ``pools`` (active ones, with ``store`` and sizes),
+        ``labels``, ``ratios``, ``placement`` (its own ``virt:placement``), ``maintenance`` (the
+        reason, or None),
+        ``libvirt`` (version as libvirt's number), ``silent`` (mount points of file systems that do
+        not answer: the answer contains nothing that is stored on them); for ``guest``, under
+        ``guest``: ``vcpus``, ``memory_kib``, ``max_memory_kib``, ``page_kib``, ``disk_bytes``
+        (in the images folder), ``disks`` (in others), ``pools`` (name to bytes), ``bridges``,
+        ``networks``,
+        ``cpu_model``, ``cpu_models`` (those this host can give), ``image_here``; or ``problem``
+
+    :raises ConnectionFailed: no libvirt answers
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hyper*' virt.inventory
+    """
+    config_get = __salt__["config.get"]
+    images_location = images_folder.configured(config_get)
+    with connection.connect(settings.connection(config_get, kwargs)) as conn:
+        answer = host_inventory.read(conn, config_get, images_location.folder).to_answer()
+        if guest:
+            answer["guest"] = _requirements(conn, config_get, images_location, guest)
+        return answer
+
+
+def names_on_disk(**kwargs):
+    """
+    List all guests that are defined or running on this host, from libvirt's own files.
+
+    Used to check whether a name is free if libvirt does not answer. libvirt is not queried.
+
+    :param connection: libvirt URI, overriding ``virt:connection:uri``
+    :param username: not used
+    :param password: not used
+
+    :return: a sorted list of names
+
+    :raises Unsupported: libvirt stores them elsewhere, according to the URI
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.names_on_disk
+    """
+    return disk_names.read(settings.connection(__salt__["config.get"], kwargs).uri)
+
+
+def running_names():
+    """
+    List the guests with a running process, from libvirt's files, for use when its daemon is stopped
+    or removed. ``virt.list_active_vms`` queries the daemon.
+
+    :return: a sorted list of names
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.running_names
+    """
+    return running_guests.names()
+
+
+def maintenance(reason=None, guests=None, off=False):
+    """
+    Show, set or clear the maintenance mark of this host. A host in maintenance gets no new guests.
+
+    :param reason: set the mark with this reason
+    :param guests: list of guests that were moved away, for ``virt.restore`` of the runner; default
+        with ``reason``: unchanged
+    :param off: clear the mark; with ``guests``, the host accepts guests again and keeps the list
+
+    :return: the current mark: a dictionary of ``reason`` (None if the host accepts guests) and
+        ``guests``, or None
+
+    :raises InvalidInput: the reason is empty, or ``guests`` is not a list of names
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.maintenance 'new disks'
+        salt hyper1 virt.maintenance off=True
+    """
+    off = values.flag(off, "off")
+    if reason is None and not off:
+        return _mark()
+    reason_text = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
+    if not off and not reason_text.strip():
+        raise errors.InvalidInput("reason is missing: give the reason for the maintenance")
+    if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
+        raise errors.InvalidInput("guests must be a list of names")
+    # a guest that was admitted before is defined by then, a later one is refused
+    with admission.AdmissionConfig(__salt__["config.get"], settings.IMAGES_FOLDER).lock():
+        if off and not guests:
+            host_maintenance.clear()
+        else:
+            existing = host_maintenance.read()
+            guest_names = existing.guests if existing and guests is None else guests or ()
+            host_maintenance.write(None if off else reason_text, guest_names)
+        return _mark()
+
+
+def _mark():
+    maintenance_mark = host_maintenance.read()
+    return maintenance_mark.to_answer() if maintenance_mark else None
+
+
+def answer(fun, kwarg=None, **kwargs):
+    """
+    Call a function of this host, and sign its result or error.
+
+    Salt does not authenticate the returns of jobs: any accepted minion could answer for this host.
+    ``salt-run virt.…`` queries hosts through this function and only accepts signed answers.
+
+    :param fun: the function: a function of ``virt``, or ``test.ping``
+    :param kwarg: dictionary of its arguments
+
+    :return: a dictionary: ``said`` (``return`` and ``retcode``, as in Salt) and ``proof``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.answer virt.vm_state
+    """
+    outdated = _stale_library_answer(fun, kwargs.get("__pub_jid"))
+    if outdated:
+        return outdated
+    _check_function(fun)
+    arguments = base.mapping(kwarg or {}, "kwarg")
+    try:
+        returned = _call(fun, arguments)
+    finally:
+        job_steps.clear_steps(job_steps.folder(__salt__["config.get"]))
+    if returned["retcode"]:
+        __context__["retcode"] = returned["retcode"]
+    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, returned)
+
+
+def answers(fun, each, **kwargs):
+    """
+    Call a function of this host several times in sequence, and sign the results or errors.
+    ``salt-run virt.init`` of several guests uses it to create them in one job.
+
+    :param fun: the function of ``virt``
+    :param each: list of dictionaries: the arguments of each call
+
+    :return: as ``virt.answer``; ``return`` is a list of ``return`` and ``retcode`` of each call
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hyper1 virt.answers virt.vm_state each='[{vm_: web1}, {vm_: web2}]'
+    """
+    outdated = _stale_library_answer(fun, kwargs.get("__pub_jid"))
+    if outdated:
+        return outdated
+    _check_function(fun)
+    requests = values.list_of(base.mapping)(each, "each")
+    try:
+        with _events_together():
+            returned = [_call(fun, arguments) for arguments in requests]
+    finally:
+        job_steps.clear_steps(job_steps.folder(__salt__["config.get"]))
+    return proof.sign(__opts__, kwargs.get("__pub_jid"), fun, {"return": returned, "retcode": 0})
+
+
+def working(jid):
+    """
+    Show whether this host is still running a job, and when the job made its last step.
+
+    :param jid: the job's id
+
+    :return: {} if it is not running; otherwise a dictionary: ``pid`` and, if the job has made a
+        step, ``quiet_s`` (seconds since the last step) and ``within_s`` (timeout of the current
+        step in seconds)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.working 20261121010203000001
+    """
+    running_job = __salt__["saltutil.find_job"](str(jid))
+    if not running_job:
+        return {}
+    return {
+        "pid": running_job["pid"],
+        **job_steps.last_step(job_steps.folder(__salt__["config.get"]), running_job["pid"]),
+    }
+
+
+def _events_together():
+    """Send the events of steps in batches during the block; ``salt-call``, which is not the minion,
+    sends each one."""
+    if __opts__.get("__cli") == "salt-call":
+        return contextlib.nullcontext()
+    return job_steps.batch_events(functools.partial(events.send_all, {**__opts__}))
+
+
+def _stale_library_answer(fun, jid):
+    """Answer for a process that started before a sync and has not imported the library yet: the new
+    library signs that the old one is refused. Without a signature, the runner would report that
+    another minion may have answered. None if the library is current."""
+    try:
+        _ = errors.VirtError  # the first use of the library
+    except Exception as exc:
+        if type(exc).__name__ != "StaleLibrary":
+            raise
+        log.info("%s: %s", fun, exc)
+        saltvirt.fresh()
+        sign = importlib.import_module("saltvirt.fleet.proof").sign
+        return sign(__opts__, jid, fun, {"return": f"ERROR: {exc}", "retcode": 1})
+    return None
+
+
+def _check_function(fun):
+    """Raise InvalidInput for a function that the runner does not call."""
+    if not isinstance(fun, str) or not (fun.startswith("virt.") or fun in _EXTRA_FUNCTIONS):
+        raise errors.InvalidInput(
+            f"fun={units.short_repr(fun)}: must be a function of virt, or {_EXTRA_FUNCTIONS[0]}"
+        )
+
+
+def _call(fun, kwarg):
+    """Call a function; return ``return`` and ``retcode``, with errors as Salt formats them, and
+    ``others``: the parts about other guests, see saltvirt.confidential."""
+    if fun not in __salt__ and not calls.is_handled(fun):
+        return {"return": f"'{fun}' is not available.", "retcode": 1}
+    with confidential.collect() as parts:
+        returned = _returned(fun, kwarg)
+    confidential_parts = confidential.to_answer(parts)
+    return {**returned, "others": confidential_parts} if confidential_parts else returned
+
+
+def _returned(fun, kwarg):
+    """Call a function; return ``return`` and ``retcode``."""
+    try:
+        if calls.is_handled(fun):
+            host = calls.MinionContext(__opts__, __salt__)
+            return {"return": calls.answer(host, fun, kwarg), "retcode": 0}
+        return {"return": __salt__[fun](**kwarg), "retcode": 0}
+    except Exception as exc:
+        if _is_user_error(exc):
+            log.info("%s: %s", fun, exc)
+            return {"return": f"ERROR: {exc}", "retcode": 1}
+        log.exception("%s", fun)
+        message = f"internal error: {exc!r} (the host's minion log has the traceback)"
+        return {"return": message, "retcode": 1}
+
+
+def _is_user_error(exc):
+    """Whether an exception was raised for the user: one of Salt's, like all exceptions of Salt
+    Virt."""
+    return any(kind.__name__ == "SaltException" for kind in type(exc).__mro__)
+
+
+def tls_info(basepath="/etc/pki"):
+    """
+    Show the installed certificates, the trusted CAs, and whether the daemon uses them. Keys are not
+    shown.
+
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
+
+    :return: ``certs``: use (``server``, ``client``, ``qemu-server``, ``qemu-client``) to
+        ``subject``, ``issuer``, ``serial``, ``names``, ``not_before``, ``not_after`` (UTC) and
+        ``sha256``; ``trusted``: SHA-256 of the CA certificates; ``daemon``: ``serves``,
+        ``does not listen`` or why a TLS handshake failed; ``problems``: one sentence for each
+        problem
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' virt.tls_info
+    """
+    return certificate_info.info(__opts__["id"], basepath)
+
+
+def tls_update(basepath="/etc/pki", reload=None, test=False, **kwargs):
+    """
+    Fetch certificates from the master, install them and make the daemon load them, like the state
+    ``virt.keys``, with the same parameters.
+
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
+    :param reload: whether the daemon reloads them, as for the state ``virt.keys``
+    :param test: only show what would change; nothing is created, here or on the master
+
+    :return: ``changes``: file to the action; ``notes``: sentences; and ``info``: as
+        ``virt.tls_info``, after the change
+
+    :raises PkiError: the master issues no certificates; the message has the reason
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' virt.tls_update
+    """
+    requested = converge.requests(settings.user_kwargs(kwargs))
+    host = converge.TlsHost(__opts__["id"], _pillar_ext, basepath, requested, reload)
+    outcome = converge.plan(host) if test else converge.converge(host)
+    return {
+        "changes": outcome.changes,
+        "notes": outcome.notes,
+        "info": certificate_info.info(__opts__["id"], basepath),
+    }
+
+
+def tls_allowed():
+    """
+    Return the value of ``tls_allowed_dn_list`` that only admits the hypervisors of this cluster:
+    the names in their client certificates, in the orders that different releases of libvirt use.
+    Revoked hosts are not included.
+
+    :return: list of patterns
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 virt.tls_allowed
+    """
+    return request.patterns(request.subjects(_pillar_ext, __opts__["id"]))
+
+
+def _pillar_ext(external):
+    return client.ask(__salt__["pillar.ext"], external)

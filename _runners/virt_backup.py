@@ -1,5 +1,5 @@
 """
-Back up and restore guests of the cloud: docs/how-to/backups.md.
+Back up and restore guests of the cloud, and manage their backups: docs/how-to/backups.md.
 """
 
 import time
@@ -15,11 +15,12 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
 
 with saltvirt.later():
+    from saltvirt import errors, units
     from saltvirt.backup.manager import (
         backup as backup_operation,  # a function here has the same name
     )
+    from saltvirt.backup.manager import files, live_restore, replaced_guest, target_upkeep
     from saltvirt.backup.manager import overdue as due_backups
-    from saltvirt.backup.manager import replaced_guest
     from saltvirt.backup.manager import restore as restore_operation
     from saltvirt.ha.manager import factory
     from saltvirt.operations.core import operation, report
@@ -236,4 +237,186 @@ def backup_undo(name, stop=False, test=False, host=None):
         progress = report.of_runner(fleet, str(name), "backup_undo", __salt__)
         return operation.perform(
             replaced_guest.RollbackRestore(fleet, name, progress, bool(stop), host), test
+        )
+
+
+@result.reporting
+def backup_prune(name=None, to=None, test=False):
+    """
+    Remove the backups that no retention rule of their target keeps (``virt:backup:retention``).
+    Backups that a kept backup depends on, the newest good backup of each guest, and backups that
+    are being read are kept.
+
+    :param name: name or UUID of a guest; default: all guests
+    :param to: the target; default: all targets
+    :param test: show what would be removed, and why other backups are kept; change nothing
+
+    :return: under the target's name ``result``, ``comment``, ``changes`` (guest to ``removed``, a
+        list of backups), ``backups`` (guest to backup to the reason why it is kept), ``trouble``
+        (guest to the reason why nothing was removed)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_prune test=True
+        salt-run virt.backup_prune web1 to=vault
+    """
+    with Fleet(__opts__) as fleet:
+        guest = None if name is None else str(name)
+        progress = report.of_runner(fleet, guest or "all", "backup_prune", __salt__)
+        return operation.perform(target_upkeep.Prune(fleet, guest, to, progress), test)
+
+
+@result.reporting
+def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=None):
+    """
+    Verify backups at their target: read them and compare them with the digests of the data that was
+    read from the guest. The result is recorded with each backup. A broken backup is no longer good,
+    and the next backup reads that disk completely.
+
+    :param name: name or UUID of a guest; default: all guests
+    :param backup: ``all``, ``latest``, or the name or number of a backup, for each guest
+    :param to: the target; default: all targets
+    :param days: only backups that were not verified within this number of days
+    :param test: show which machines would read; read nothing
+    :param most: maximum number of backups of each target, starting with those that were not
+        verified for the longest time
+
+    :return: under the target's name ``result`` (False when one is not good), ``comment``,
+        ``backups`` (a list: ``guest``, ``uuid``, ``ident``, ``verified``, ``wrong``, ``trouble``)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_verify web1 latest
+        salt-run virt.backup_verify days=30
+    """
+    if days is not None:
+        days = units.parse_number(days, "days")
+    if backup is None or isinstance(backup, bool) or not isinstance(backup, (str, int)):
+        raise errors.InvalidInput(
+            f"backup must be a name or a number, not {units.short_repr(backup)}"
+        )
+    count = None if most is None else units.parse_count(most, "most")
+    with Fleet(__opts__) as fleet:
+        guest = None if name is None else str(name)
+        progress = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
+        verification = target_upkeep.Verify(fleet, guest, to, progress, str(backup), days, count)
+        return operation.perform(verification, test)
+
+
+@result.reporting
+def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
+    """
+    List a folder of a guest from a backup. The target's machine reads the backup with libguestfs.
+
+    :param name: name or UUID of the guest that was backed up
+    :param path: folder or file in the guest
+    :param backup: name or number of the backup, or ``latest``
+    :param to: the target; default: as for ``virt.backup``
+    :param filesystem: read only this file system, as ``/``; its device as returned in
+        ``filesystems``; default: everything that the guest's system mounts
+
+    :return: under the guest's name ``result``, ``comment``, ``backup``, ``files`` (a list of at
+        most 1000: ``name``, ``kind``, ``size_bytes``, ``mode``, ``changed_s``, ``link``),
+        ``filesystems`` (device to kind), ``missing`` (file systems that the guest mounts and that
+        could not be read; the exit code is then 1), ``host``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_ls web1 /etc
+    """
+    request = _files_request(name, path, backup, to, filesystem)
+    with Fleet(__opts__) as fleet:
+        progress = report.of_runner(fleet, request.name, "backup_ls", __salt__)
+        return files.ListFiles(fleet, request, progress).run().answer()
+
+
+@result.reporting
+def backup_get(
+    name, path, dest=None, backup="latest", to=None, filesystem=None, most="1GiB", test=False
+):
+    """
+    Copy a file of a guest from a backup to the target's machine, where only root can read it; a
+    folder is stored as a tar file. The content is transferred neither to the master nor in a job.
+
+    :param name: name or UUID of the guest that was backed up
+    :param path: file or folder in the guest; links are followed inside the guest
+    :param dest: path on the target's machine; it must not exist, and only root may write to its
+        folder; default: a new path below ``/var/lib/salt-virt/backup-files``
+    :param backup: name or number of the backup, or ``latest``
+    :param to: the target; default: as for ``virt.backup``
+    :param filesystem: read only this file system, as ``/``; its device as returned by
+        ``virt.backup_ls``; default: everything that the guest's system mounts
+    :param most: maximum size
+    :param test: show what would be copied; write nothing
+
+    :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``backup``,
+        ``host``, ``size_bytes``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_get web1 /etc/fstab
+    """
+    request = _files_request(name, path, backup, to, filesystem)
+    limit = units.parse_bytes(most, argument="most")
+    dest_path = None if dest is None else _text(dest, "dest")
+    with Fleet(__opts__) as fleet:
+        progress = report.of_runner(fleet, request.name, "backup_get", __salt__)
+        return operation.perform(
+            files.ExtractFile(fleet, request, progress, dest_path, limit), test
+        )
+
+
+def _files_request(name, path, backup, to, filesystem):
+    if isinstance(backup, bool) or not isinstance(backup, (str, int)):
+        raise errors.InvalidInput(
+            f"backup must be a name or a number, not {units.short_repr(backup)}"
+        )
+    only_filesystem = None if filesystem is None else _text(filesystem, "filesystem")
+    return files.FilesRequest(str(name), _text(path, "path"), str(backup), to, only_filesystem)
+
+
+def _text(value, argument):
+    if not isinstance(value, str):
+        raise errors.InvalidInput(f"{argument} must be text, not {units.short_repr(value)}")
+    return value
+
+
+@result.reporting
+def backup_instant(name=None, timeout=3600, test=False):
+    """
+    Finish a live restore (``virt.backup_restore`` with ``instant``): wait until all blocks have
+    been copied, then unpin the backup. If the guest has lost the connection to its backup, the
+    target's machine exports the backup again, and the guest resumes where it was paused. If this
+    command was interrupted, run it again.
+
+    :param name: name of the guest; default: all guests that run from a backup, without waiting
+    :param timeout: seconds to wait; 0: only show the progress
+    :param test: show the progress of each guest; change nothing
+
+    :return: under the guest's name ``result`` (False when it was not whole in time, or is cut off),
+        ``comment``, ``changes`` (``released``: the backup that it needs no more), ``state``
+        (``pulling``, ``cut``, ``off``, ``whole``, ``gone``), ``percent``, ``disks``, ``host``,
+        ``target``, ``backup``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.backup_instant web1
+        salt-run virt.backup_instant
+    """
+    limit = units.parse_number(timeout, "timeout") if timeout else 0
+    guest = None if name is None else str(name)
+    with Fleet(__opts__) as fleet:
+        progress = report.of_runner(fleet, guest or "all", "backup_instant", __salt__)
+        return operation.perform(
+            live_restore.FinishLiveRestore(fleet, guest, progress, limit), test
         )

@@ -1,5 +1,7 @@
 """
-Deploy a set of guests that pillar defines. See docs/how-to/orchestration.md.
+Deploy a set of guests that pillar defines, and handle the start of a hypervisor.
+
+See docs/how-to/orchestration.md.
 """
 
 from typing import TYPE_CHECKING
@@ -14,9 +16,11 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import units
     from saltvirt.backup.manager import schedules
+    from saltvirt.fleet import target
     from saltvirt.ha.manager import factory
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import deploy
+    from saltvirt.operations.journal import host_start
     from saltvirt.placement import policy
     from saltvirt.spec import base
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
+
+ORCHESTRATION = "virt.orch.hypervisor"
 
 
 def __virtual__():
@@ -79,3 +85,40 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
             provider=factory.ha_provider(opts), extra_step=backed,
         )  # fmt: skip
         return operation.perform(deployment_job, test)
+
+
+@result.reporting
+def started(host):
+    """
+    For a reactor on ``salt/minion/*/start``: run ``state.orchestrate virt.orch.hypervisor`` for a
+    hypervisor. A minion that ``virt:hosts`` does not match is skipped without a query. If a host
+    starts several times, one run is active and one waits.
+
+    :param host: minion id, as in the event
+
+    :return: under the minion id ``result``, ``comment`` and, if it was run, ``orchestration``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.started hyper3
+    """
+    host = str(host)
+    if host not in target.hosts(__opts__):
+        return result.done(host, f"{host} is not a hypervisor of this master: nothing to do")
+    orchestrate = __salt__["state.orchestrate"]
+    pillar = {"hypervisor": host}
+    orchestration = host_start.once(
+        __opts__, host, lambda: orchestrate(mods=ORCHESTRATION, pillar=pillar)
+    )
+    if orchestration is None:
+        return result.done(
+            host,
+            f"{host}: {ORCHESTRATION} is already running for it, and another run is waiting",
+        )
+    if isinstance(orchestration, dict) and orchestration.get("retcode"):
+        failed = result.failed(host, f"{host}: {ORCHESTRATION} failed")
+        failed[host]["orchestration"] = orchestration
+        return failed
+    return result.done(host, f"{host}: {ORCHESTRATION} was applied", orchestration=orchestration)

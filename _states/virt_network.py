@@ -1,7 +1,7 @@
 """
-States for the virtual networks of a hypervisor.
+States for the virtual networks of a hypervisor, its bridge and its firewall.
 
-:depends: libvirt-python in Salt's own Python
+:depends: libvirt-python in Salt's own Python, for virtual networks
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt.states import networks, result
+    from saltvirt.states import bridges, firewalls, networks, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -194,3 +194,98 @@ def network_absent(name, force=False, connection=None, username=None, password=N
         salt 'hyper*' state.single virt.network_absent lab test=True
     """
     return result.run("virt.network_absent", locals(), __salt__, __opts__["test"], networks.absent)
+
+
+def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=False, **kwargs):
+    """
+    Ensure that a bridge exists. A missing bridge is created below the host's own address, with
+    automatic rollback: see ``virt.bridge_create``. An existing bridge is not changed.
+
+    :param name: name of the bridge
+    :param interface: interface of the bridge; default: the one with the default route, or the only
+        one with an address
+    :param timeout_s: timeout in seconds for reaching the master again; then the change is rolled
+        back
+    :param vlan: VLAN id of the interface, 1 to 4094. The bridge is created on the VLAN, and the
+        addresses of the interface are left unchanged. Default: the interface itself
+    :param type: ``linux`` or ``ovs`` (Open vSwitch). The ``interface`` of an Open vSwitch bridge
+        must have no address; default: none
+    :param force: create the bridge even if high availability has guests on this host
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 state.single virt.bridge name=br0
+        salt hv1 state.single virt.bridge name=br100 interface=eth0 vlan=100
+    """
+    return result.run("virt.bridge", locals(), __salt__, __opts__["test"], bridges.present)
+
+
+def bridge_absent(name, timeout_s=60, force=False, **kwargs):
+    """
+    Ensure that a bridge that ``virt.bridge`` created does not exist, and that its address is on the
+    interface again. Other bridges are not changed.
+
+    :param name: name of the bridge
+    :param timeout_s: timeout in seconds for reaching the master again; then the bridge is restored
+    :param force: remove the bridge even if high availability has guests on this host
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 state.single virt.bridge_absent name=br0
+    """
+    return result.run("virt.bridge_absent", locals(), __salt__, __opts__["test"], bridges.absent)
+
+
+def firewall(
+    name,
+    hosts=None,
+    opened=("16514", "49152-49215"),
+    shut=("5900-6155",),
+    kind=None,
+    agent=None,
+    masters=None,
+    **kwargs,
+):
+    """
+    Ensure that ports are open for the other hypervisors and closed for everybody else, with the
+    host's active firewall. Rules of others are not changed.
+
+    :param name: name of the state; not used otherwise
+    :param hosts: names, addresses or networks of the other hypervisors; default: the hosts of the
+        master's ``virt:hosts``
+    :param opened: ports and ranges that are open only for these hosts
+    :param shut: ports and ranges that only this host itself can reach
+    :param kind: ``firewalld``, ``ufw``, ``iptables`` or ``nftables``; default: the first of these
+        that is active
+    :param agent: port of the high availability agent, which is open for the ``masters``, too;
+        default: the port in the agent's settings, if the host has any; 0: none
+    :param masters: names, addresses or networks of the masters; default: the master of this minion
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 state.single virt.firewall name=ports
+    """
+    return result.run("virt.firewall", locals(), __salt__, __opts__["test"], firewalls.applied)
+
+
+def firewall_absent(name, **kwargs):
+    """
+    Ensure that the rules of ``virt.firewall`` do not exist.
+
+    :param name: name of the state; not used otherwise
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt hv1 state.single virt.firewall_absent name=ports
+    """
+    return result.run(
+        "virt.firewall_absent", locals(), __salt__, __opts__["test"], firewalls.absent
+    )

@@ -24,8 +24,8 @@ JID = "20261123090000000001"
 @pytest.fixture
 def host(tmp_path):
     """(the module of a host on libvirt's test driver, its public key)."""
-    path = REPOSITORY / "_modules" / "virt_answer.py"
-    spec = importlib.util.spec_from_file_location("virt_answer", path)
+    path = REPOSITORY / "_modules" / "virt_host.py"
+    spec = importlib.util.spec_from_file_location("virt_host", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     private, public = make_key()

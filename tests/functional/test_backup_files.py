@@ -504,7 +504,7 @@ def run(tmp_path, monkeypatch, fish, target):
     from tests.functional.cloud import Fleet
     from tests.functional.conftest import REPOSITORY, load
 
-    path = REPOSITORY / "_runners" / "virt_backup_files.py"
+    path = REPOSITORY / "_runners" / "virt_backup.py"
     spec = importlib.util.spec_from_file_location("runner", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -31,7 +31,7 @@ def guest(tmp_path):
 @pytest.fixture
 def run(tmp_path, monkeypatch, guest):
     """Calls a verb, on a master with these settings of ``virt:backup``."""
-    path = REPOSITORY / "_runners" / "virt_backup_keep.py"
+    path = REPOSITORY / "_runners" / "virt_backup.py"
     spec = importlib.util.spec_from_file_location("runner", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

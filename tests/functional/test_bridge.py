@@ -779,8 +779,8 @@ def test_networkd_drop_ins_of_the_interfaces_file_move_along(tmp_path):
 
 def adapter(opts):
     """The execution module itself, with these options of a minion."""
-    path = REPOSITORY / "_modules" / "virt_bridge.py"
-    spec = importlib.util.spec_from_file_location("virt_bridge_module", path)
+    path = REPOSITORY / "_modules" / "virt_network.py"
+    spec = importlib.util.spec_from_file_location("virt_network_module", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.__opts__ = opts

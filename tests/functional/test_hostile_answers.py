@@ -488,21 +488,18 @@ VERBS = {
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
-             "vm_info", "where"),
+             "vm_info", "where", "repair"),
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
-                    "backup_undo"),
-    "virt_backup_instant": ("backup_instant",),
-    "virt_backup_files": ("backup_ls", "backup_get"),
-    "virt_backup_keep": ("backup_prune", "backup_verify"), "virt_deploy": ("deployed",),
+                    "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
+                    "backup_verify"),
+    "virt_deploy": ("deployed", "started"),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
-    "virt_console": ("console", "exec", "put", "get"), "virt_metrics": ("metrics",),
+    "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
+    "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),
     "virt_pki": ("certs", "rotate_ca", "revoke"),
-    "virt_reach": ("display", "screenshot", "ticket", "watch"),
-    "virt_repair": ("repair",), "virt_rights": ("label", "own", "owners"),
-    "virt_start": ("started",),
 }  # fmt: skip
 
 

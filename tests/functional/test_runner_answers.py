@@ -124,7 +124,7 @@ def test_who_is_not_waited_for_in_a_rotation(runner, tmp_path, monkeypatch, skip
     assert given == names
 
 
-@pytest.mark.parametrize("runner", ["virt_start"], indirect=True)
+@pytest.mark.parametrize("runner", ["virt_deploy"], indirect=True)
 def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch):
     ran = []
     runner.__opts__ = {"cachedir": str(tmp_path)}
