@@ -17,7 +17,7 @@ def rows(found):
     """What leads from state to state: rows that differ in their first state alone are one."""
     together = {}
     for row in found:
-        together.setdefault((row.condition, row.to, row.reason), []).append(row.state)
+        together.setdefault((row.condition.__name__, row.to, row.reason), []).extend(row.states)
     lines = ["| from | to | because | condition |", "|---|---|---|---|"]
     for (when, to, why), names in together.items():
         target = "the same" if names == [to] else to

@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from saltvirt.ha.model import decide, idle, messages, registry, view
-from saltvirt.ha.model.guests import GuestCase
+from saltvirt.ha.model import (
+    decide,
+    guest_failover,
+    guest_migrating,
+    idle,
+    messages,
+    registry,
+    transitions,
+    view,
+)
+from saltvirt.ha.model.guest_case import GuestCase
 from saltvirt.ha.model.host_capacity import HostCapacity
 from saltvirt.ha.model.registry import HostRecord, Registry
 from saltvirt.placement import facts as placement_facts
@@ -95,14 +104,13 @@ def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
         assert set(members) == set(wanted)
 
 
-@pytest.mark.parametrize("armed, row", [(True, "is_left"), (False, None)])
+@pytest.mark.parametrize("armed, row", [(True, guest_failover.is_left), (False, None)])
 def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(armed, row):
     case = _case(False, RUNS)
     there = {"web1": messages.GuestStatus(4, messages.RUNNING)}
     going = messages.Heartbeat("h3", 1, 2, guests=there, phase=messages.LEAVING)
     case.view.beats["h3"] = messages.ReceivedHeartbeat(going, 1000)
-    case.registry = replace(case.registry, armed=armed)
-    found = case.next()
+    found = transitions.next_guest_row(replace(case, registry=replace(case.registry, armed=armed)))
     assert (found.condition if found else None) == row
 
 
@@ -142,17 +150,17 @@ RUNS = registry.HaGuestRecord("placed", epoch=4, host="h3", boot=1, run=True, ch
 )
 def test_a_guest_goes_back_as_it_is_wanted(wanted, live, anew):
     case = _case(wanted, RUNS)
-    assert (case.goal, case.back) == (live, anew)
+    assert (guest_migrating.goal(case), guest_migrating.back(case)) == (live, anew)
 
 
 def test_none_is_stopped_for_a_host_where_as_many_start_as_may():
-    assert _case("restart", RUNS, starting=4).back == ""
+    assert guest_migrating.back(_case("restart", RUNS, starting=4)) == ""
 
 
 @pytest.mark.parametrize("boot, host", [(1, "h2"), (0, "h1")])
 def test_a_host_where_it_did_not_start_is_passed_over_until_it_has_booted_anew(boot, host):
     refused = replace(RUNS, refused=(registry.GuestLocation("h1", boot),))
-    assert _case("restart", refused).back == host
+    assert guest_migrating.back(_case("restart", refused)) == host
 
 
 @pytest.mark.parametrize(
@@ -161,17 +169,17 @@ def test_a_host_where_it_did_not_start_is_passed_over_until_it_has_booted_anew(b
      (7, 401, True), (7, 400, False), (10**6, 400, False)],
 )  # fmt: skip
 def test_after_migrations_that_failed_it_waits_longer_and_longer_to_an_end(turned, ran_s, waits):
-    assert _case(True, replace(RUNS, turned=turned), ran_s).goal == ("" if waits else "h1")
+    case = _case(True, replace(RUNS, turned=turned), ran_s)
+    assert guest_migrating.goal(case) == ("" if waits else "h1")
 
 
 def test_from_a_host_that_is_to_be_empty_it_never_waits_for_long():
     case = _case(True, replace(RUNS, turned=50), 970)
     hosts = {**case.registry.hosts, "h3": HostRecord("maintenance", boot=1)}
-    case.registry = replace(case.registry, hosts=hosts)
-    assert case.goal == "h1"
+    registry_now = replace(case.registry, hosts=hosts)
+    assert guest_migrating.goal(replace(case, registry=registry_now)) == "h1"
     case = _case(True, replace(RUNS, turned=50), 971)
-    case.registry = replace(case.registry, hosts=hosts)
-    assert case.goal == ""
+    assert guest_migrating.goal(replace(case, registry=registry_now)) == ""
 
 
 def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
@@ -182,9 +190,9 @@ def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
     case.view.beats["h1"] = messages.ReceivedHeartbeat(
         messages.Heartbeat("h1", 1, 1, guests=there), 1000
     )
-    row = case.next()
-    assert row is not None and row.condition == "did_not_start_there"
-    done = case.changed(row, 10)
+    row = transitions.next_guest_row(case)
+    assert row is not None and row.condition is guest_migrating.did_not_start_there
+    done = row.apply(case, 10)
     assert (done.better, done.left, done.host, done.run) == ("h3", "", "", False)
     assert (done.refused, done.restarts, done.relocates) == (
         (registry.GuestLocation("h1", 1),), 0, 0)  # fmt: skip

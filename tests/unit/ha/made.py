@@ -3,8 +3,8 @@ master, a guest web1 that runs on h1, and nothing wrong. Each test changes what 
 
 from dataclasses import replace
 
-from saltvirt.ha.model import agent_view, host_capacity, messages
-from saltvirt.ha.model.guests import GuestCase
+from saltvirt.ha.model import agent_view, host_capacity, messages, transitions
+from saltvirt.ha.model.guest_case import GuestCase
 from saltvirt.ha.model.messages import GuestStatus, Heartbeat, LeaderMessage, ReceivedHeartbeat
 from saltvirt.ha.model.policy import HaPolicy
 from saltvirt.ha.model.registry import (
@@ -93,6 +93,16 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     return GuestCase(
         name, of, asked, known, state, sees, host_capacity.HostCapacity(sees, known, now_s), now_s
     )  # fmt: skip
+
+
+def after(of):
+    """The record of a GuestCase after the row that is taken, in version 9 of the registry."""
+    return transitions.next_guest_row(of).apply(of, 9)
+
+
+def row_name(row):
+    """The name of its condition; None: there is no row."""
+    return row and row.condition.__name__
 
 
 def agent(saved=None, **changes):

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from saltvirt.ha.model import disks, host_capacity
+from saltvirt.ha.model import disks, guest_failover, host_capacity
 from tests.unit.ha import made
 from tests.unit.ha.made import NOW_S, POLICY, RUNS
 
@@ -50,7 +50,7 @@ def test_its_variables_count_too():
 )
 def test_a_guest_is_taken_from_a_host_that_lost_its_pool(pools, lost):
     told = made.beat(guests={"web1": RUNS}, **LOST)
-    assert made.case(beats=[told], pools=pools).has_no_storage() is lost
+    assert guest_failover.has_no_storage(made.case(beats=[told], pools=pools)) is lost
     sees = made.seen([made.beat(**LOST)], pools=pools, guests={"web1": made.wanted()})
     room = host_capacity.HostCapacity(sees, made.registry(), NOW_S)
     assert room.usable("h1", "web1") == ("does not reach its storage" if lost else "")
@@ -58,4 +58,4 @@ def test_a_guest_is_taken_from_a_host_that_lost_its_pool(pools, lost):
 
 def test_of_a_host_of_an_older_version_one_number_counts_for_all():
     told = made.beat(guests={"web1": RUNS}, storage_silent_s=POLICY.storage_lost_s)
-    assert made.case(beats=[told], pools={"web1": ("/srv/a",)}).has_no_storage()
+    assert guest_failover.has_no_storage(made.case(beats=[told], pools={"web1": ("/srv/a",)}))

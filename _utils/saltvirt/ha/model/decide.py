@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from saltvirt.ha.model import committed_config, idle, leadership, messages, safety
-from saltvirt.ha.model.guests import GuestCase
+from saltvirt.ha.model import committed_config, guest_placing, idle, leadership, messages, safety
+from saltvirt.ha.model.guest_case import GuestCase
 from saltvirt.ha.model.host_capacity import HostCapacity
 from saltvirt.ha.model.hosts import HostCase, stuck_reason
 from saltvirt.ha.model.messages import FenceVote, HeartbeatAck, HostState, LeaderMessage
 from saltvirt.ha.model.registry import FENCED, FENCING, HaGuestRecord, HostRecord, Registry
+from saltvirt.ha.model.transitions import next_guest_row, next_host_row
 from saltvirt.ha.model.view import (
     Fence,
     FenceAttempt,
@@ -77,7 +78,7 @@ def _count_votes(state: MasterState, view: View, now_s: float) -> MasterState:
         old = state.voted_s.get(name)
         if old is not None and old[0] == record.ballot:
             voted_s[name] = old
-        elif HostCase(name, record, registry, state, view, now_s).has_votes():
+        elif HostCase(name, record, registry, state, view, now_s).has_votes:
             voted_s[name] = (record.ballot, now_s)
     return replace(state, voted_s=voted_s)
 
@@ -141,7 +142,7 @@ def _hosts(
             continue
         # state includes the hosts that are given up in this same decision
         case = HostCase(name, old, registry, state, view, now_s)
-        row = case.next()
+        row = next_host_row(case)
         if row is None:
             reason = stuck_reason(case)
             if reason and (not old.stuck or reason != old.why):
@@ -150,8 +151,8 @@ def _hosts(
             continue
         if row.to == FENCING:
             state = replace(state, fenced_s={**state.fenced_s, name: now_s})
-        records[name] = case.changed(row, registry.version + 1)
-        changes.append(StateChange("host", name, row.state, row.to, row.reason))
+        records[name] = row.apply(case, registry.version + 1)
+        changes.append(StateChange("host", name, old.state, row.to, row.reason))
     registry = replace(registry, hosts={**registry.hosts, **records})
     return state, registry, changes
 
@@ -170,7 +171,7 @@ def _guests(
         capacity = capacity or HostCapacity(view, registry, now_s)
         before = record or HaGuestRecord(epoch=_EPOCHS * version)
         case = GuestCase(name, before, config, registry, state, view, capacity, now_s)
-        if case.runs():
+        if guest_placing.runs(case):
             since = case.record.epoch, now_s
             running_since = state.ran_s.get(name, since)
             ran_s[name] = running_since if running_since[0] == case.record.epoch else since
@@ -189,9 +190,9 @@ def _guest(case: GuestCase, version: int) -> HaGuestRecord:
 
 
 def _next_record(case: GuestCase, version: int) -> HaGuestRecord:
-    row, record = case.next(), case.record
+    row, record = next_guest_row(case), case.record
     if row is not None:
-        changed = case.changed(row, version)
+        changed = row.apply(case, version)
         return record if replace(changed, changed=record.changed) == record else changed
     if case.locations != record.places:
         return replace(record, places=case.locations, changed=version)

@@ -1,74 +1,96 @@
-"""Guests that fail alone, and their tries."""
+"""Guests that fail alone, and their tries: conditions and changes of the table of guests."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from saltvirt.ha.model import failures
-from saltvirt.ha.model.guest_desired import GuestDesired
-from saltvirt.ha.model.guest_failover import GuestFailover
-from saltvirt.ha.model.messages import ALIVE, IO_FAILED, GuestStatus
-from saltvirt.ha.model.registry import HaGuestRecord
+from saltvirt.ha.model.guest_case import hosts_failed, let_go
+from saltvirt.ha.model.guest_desired import halt
+from saltvirt.ha.model.messages import ALIVE, IO_FAILED
+
+if TYPE_CHECKING:
+    from saltvirt.ha.model.guest_case import GuestCase
+    from saltvirt.ha.model.registry import HaGuestRecord
 
 
-class GuestFailing(GuestDesired, GuestFailover):
-    """Conditions and changes that the rows of the table name."""
+def storage_obstacle(case: GuestCase) -> str:
+    """Return the problem of the guest's storage that no restart would repair, or ""."""
+    return failures.obstacle(case.own_status) if case.own_status else ""
 
-    def waits_for_storage(self) -> bool:
-        status = self._own_status()
-        self.reason = failures.obstacle(status) if status else ""
-        return bool(self.reason)
 
-    def _is_of_its_host(self, status: GuestStatus) -> bool:
-        """Return whether the guest's host causes the failure: the host does not reach the guest's
-        storage."""
-        return status.trouble == IO_FAILED and self._misses_storage(self.view.policy.suspect_s)
+def waits_for_storage(case: GuestCase) -> bool:
+    return bool(storage_obstacle(case))
 
-    def _tries(self, allowed: bool, action: str) -> bool:
-        status, cause = self._own_status(), ""
-        if status and self.registry.armed and not self._is_of_its_host(status):
-            cause = failures.failure(status, self.config.restarts)
-        self.reason = f"it failed: {cause}: {action}" if cause and allowed else ""
-        return bool(self.reason)
 
-    def may_restart(self) -> bool:
-        status = self._own_status()
-        if status is None:
-            return False
-        used = self.record.restarts + status.resets
-        return self._tries(used < self.config.restarts, "once more in place")
+def failure(case: GuestCase) -> str:
+    """Return the failure of the guest's current start, or "". The failure is not the guest's own if
+    its host does not reach the guest's storage."""
+    status = case.own_status
+    if status is None or not case.registry.armed:
+        return ""
+    if status.trouble == IO_FAILED and case.misses_storage(case.view.policy.suspect_s):
+        return ""
+    return failures.failure(status, case.config.restarts)
 
-    def may_relocate(self) -> bool:
-        allowed = self.record.relocates < self.config.relocates
-        return self._tries(allowed, "once more elsewhere")
 
-    def has_failed(self) -> bool:
-        return self._tries(True, "as often as it may")
+def may_restart(case: GuestCase) -> bool:
+    resets = case.own_status.resets if case.own_status else 0
+    return case.record.restarts + resets < case.config.restarts and bool(failure(case))
 
-    def is_stable(self) -> bool:
-        record = self.record
-        if not (record.restarts or record.relocates or record.failed):
-            return False
-        epoch, since_s = self.state.ran_s.get(self.name, (0, self.now_s))
-        return epoch == record.epoch and self.now_s - since_s >= self.view.policy.stable_s
 
-    # changes of the record
+def restart_reason(case: GuestCase) -> str:
+    return f"it failed: {failure(case)}: once more in place"
 
-    def restart(self, record: HaGuestRecord) -> HaGuestRecord:
-        epoch, runs = record.epoch + 1, self.status is not None and self.status.state in ALIVE
-        tries = record.restarts + 1
-        return replace(record, epoch=epoch, restarts=tries, anew=epoch if runs else 0)
 
-    def fail(self, record: HaGuestRecord) -> HaGuestRecord:
-        """Return the record of a guest that has failed. If the guest is still alive, it is left
-        unchanged for a person to examine."""
-        alive = self.status is not None and self.status.state in ALIVE
-        return record if alive else self.halt(record)
+def may_relocate(case: GuestCase) -> bool:
+    return case.record.relocates < case.config.relocates and bool(failure(case))
 
-    def relocate(self, record: HaGuestRecord) -> HaGuestRecord:
-        failed = tuple(sorted({*record.failed, record.host}))
-        changed = replace(record, failed=failed, relocates=record.relocates + 1, restarts=0)
-        return self._let_go(changed, gentle=True)
 
-    def forgive(self, record: HaGuestRecord) -> HaGuestRecord:
-        return replace(record, restarts=0, relocates=0, failed=())
+def relocate_reason(case: GuestCase) -> str:
+    return f"it failed: {failure(case)}: once more elsewhere"
+
+
+def has_failed(case: GuestCase) -> bool:
+    return bool(failure(case))
+
+
+def failed_reason(case: GuestCase) -> str:
+    return f"it failed: {failure(case)}: as often as it may"
+
+
+def is_stable(case: GuestCase) -> bool:
+    record = case.record
+    if not (record.restarts or record.relocates or record.failed):
+        return False
+    epoch, since_s = case.state.ran_s.get(case.name, (0, case.now_s))
+    return epoch == record.epoch and case.now_s - since_s >= case.view.policy.stable_s
+
+
+# changes of the record
+
+
+def _is_alive(case: GuestCase) -> bool:
+    return case.status is not None and case.status.state in ALIVE
+
+
+def restart(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    epoch = record.epoch + 1
+    anew = epoch if _is_alive(case) else 0
+    return replace(record, epoch=epoch, restarts=record.restarts + 1, anew=anew)
+
+
+def fail(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    """Return the record of a guest that has failed. If the guest is still alive, it is left
+    unchanged for a person to examine."""
+    return record if _is_alive(case) else halt(case, record)
+
+
+def relocate(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    failed, relocates = hosts_failed(record), record.relocates + 1
+    return let_go(replace(record, failed=failed, relocates=relocates, restarts=0), gentle=True)
+
+
+def forgive(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    return replace(record, restarts=0, relocates=0, failed=())

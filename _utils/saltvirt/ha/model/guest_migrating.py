@@ -1,15 +1,20 @@
 """Guests that migrate or are to migrate: away from a host, to a better host, or to a host that a
-person has requested."""
+person has requested: conditions and changes of the table of guests."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from typing import TYPE_CHECKING
 
-from saltvirt.ha.model.guest_failing import GuestFailing
+from saltvirt.ha.model.guest_case import hosts_failed, let_go
+from saltvirt.ha.model.guest_failing import failure
 from saltvirt.ha.model.messages import ALIVE, RUNNING
-from saltvirt.ha.model.registry import MAINTENANCE, UP, GuestLocation, HaGuestRecord
+from saltvirt.ha.model.registry import MAINTENANCE, UP, GuestLocation
 from saltvirt.ha.model.view import MIGRATE, RELOCATE, RESTART
+
+if TYPE_CHECKING:
+    from saltvirt.ha.model.guest_case import GuestCase
+    from saltvirt.ha.model.registry import HaGuestRecord
 
 # the first wait after a failed migration, which doubles with each further failure; the maximum
 # waits for planned migrations and for those to a better host
@@ -17,192 +22,205 @@ WAIT_S, WAIT_PLANNED_S, MAX_WAIT_S = 10, 30, 600
 _DOUBLED = 8
 
 
-class GuestMigrating(GuestFailing):
-    """Conditions and changes that the rows of the table name."""
+def has_arrived(case: GuestCase) -> bool:
+    record = case.record
+    beat = case.beat(record.target, record.target_boot)
+    status = beat.guests.get(case.name) if beat else None
+    return status is not None and status.state == RUNNING and status.epoch == record.epoch + 1
 
-    def has_arrived(self) -> bool:
-        record = self.record
-        beat = self.beat(record.target, record.target_boot)
-        status = beat.guests.get(self.name) if beat else None
-        return status is not None and status.state == RUNNING and status.epoch == record.epoch + 1
 
-    def came_back(self) -> bool:
-        status = self.status
-        return bool(
-            self.record.target
-            and status is not None
-            and status.state == RUNNING
-            and status.migrated > self.record.epoch
-        )
+def came_back(case: GuestCase) -> bool:
+    status = case.status
+    return bool(
+        case.record.target
+        and status is not None
+        and status.state == RUNNING
+        and status.migrated > case.record.epoch
+    )
 
-    def is_lost_between(self) -> bool:
-        """Return whether the guest left its host and did not arrive at the target of its
-        migration."""
-        record, status = self.record, self.status
-        if self.host_beat is None or (status and status.state in ALIVE):
-            return False
-        beat = self.beat(record.target, record.target_boot)
-        is_certain = beat is not None or self.lost_its_target()
-        return is_certain and not self._is_coming()
 
-    def lost_its_target(self) -> bool:
-        target = GuestLocation(self.record.target, self.record.target_boot)
-        return bool(self.record.target) and target not in self.locations
+def is_lost_between(case: GuestCase) -> bool:
+    """Return whether the guest left its host and did not arrive at the target of its
+    migration."""
+    record, status = case.record, case.status
+    if case.host_beat is None or (status and status.state in ALIVE):
+        return False
+    beat = case.beat(record.target, record.target_boot)
+    is_certain = beat is not None or lost_its_target(case)
+    return is_certain and not case.is_coming
 
-    def is_where_requested(self) -> bool:
-        """Return whether the guest already is on the requested host, which it reached in another
-        way."""
-        record, request = self.record, self.view.relocations.get(self.name)
-        new = request is not None and request.number > record.wish and request.host == record.host
-        return new and not record.target
 
-    def is_to_relocate(self) -> bool:
-        return (
-            bool(self._requested_host(RELOCATE)) and not self.record.target and self.registry.armed
-        )
+def lost_its_target(case: GuestCase) -> bool:
+    target = GuestLocation(case.record.target, case.record.target_boot)
+    return bool(case.record.target) and target not in case.locations
 
-    @cached_property
-    def goal(self) -> str:
-        """Return the host to which the guest is to migrate, or ""."""
-        record, host = self.record, self.host
-        if not self._is_well():
-            return ""
-        target = self._requested_host(MIGRATE)
-        if target and target in self.capacity.ranked(self.name)[0]:
-            return target
-        leaving = self._leaving()
-        if host.state == MAINTENANCE or (leaving and leaving.live):
-            waited = self._has_waited(WAIT_PLANNED_S)
-            return (
-                next(iter(self.capacity.ranked(self.name, [record.host])[0]), "") if waited else ""
-            )
-        return self._better() if self.config.failback is True else ""
 
-    def _is_well(self) -> bool:
-        """Return whether the guest runs where it should, and no change of it is in progress."""
-        record, status = self.record, self.status
-        is_settled = record.run and not record.target and len(record.places) <= 1
-        runs = status is not None and status.state == RUNNING and status.epoch == record.epoch
-        return is_settled and runs
+def is_where_requested(case: GuestCase) -> bool:
+    """Return whether the guest already is on the requested host, which it reached in another
+    way."""
+    record, request = case.record, case.view.relocations.get(case.name)
+    new = request is not None and request.number > record.wish and request.host == record.host
+    return new and not record.target
 
-    def _has_waited(self, max_s: float) -> bool:
-        """Return whether enough time has passed since the guest's last migration failed: the wait
-        doubles with each failure in a row, up to max_s."""
-        record = self.record
-        if not record.turned:
-            return True
-        running_since = self.state.ran_s.get(self.name)
-        wait_s = min(WAIT_S * 2 ** min(record.turned - 1, _DOUBLED), max_s)
-        return (
-            running_since is not None
-            and running_since[0] == record.epoch
-            and self.now_s - running_since[1] >= wait_s
-        )
 
-    def _better(self) -> str:
-        """Return a host that the guest prefers to its present one, which has no problem; or ""."""
-        record = self.record
-        if self.host.state != UP or record.failed or not self._has_waited(MAX_WAIT_S):
-            return ""
-        home, liked = self._home(), self._liked()
-        if not (home or liked):
-            return ""
-        excluded = [location.host for location in record.refused
-                if location.boot == self.registry.host(location.host).boot]  # fmt: skip
-        ranked, _ = self.capacity.ranked(self.name, excluded)
-        if home in ranked:
-            return home
-        return ranked[0] if ranked and ranked[0] in liked else ""
+def is_to_relocate(case: GuestCase) -> bool:
+    return bool(case.requested_host(RELOCATE)) and not case.record.target and case.registry.armed
 
-    def _home(self) -> str:
-        """Return the host that the guest left for a planned change, unless the guest prefers its
-        present host; or ""."""
-        home, host, rank = self.record.home, self.record.host, self.capacity.rank
-        takes = home != host and self.capacity.usable(home, self.name) == ""
-        return home if takes and rank(self.name, home) >= rank(self.name, host) else ""
 
-    def _liked(self) -> set[str]:
-        """Return the hosts that the guest prefers to its present one, according to the ranks of
-        rules."""
-        own_rank = self.capacity.rank(self.name, self.record.host)
-        rules = [rule for rule in self.view.rules if self.name in rule.guests]
-        return {host for rule in rules for host, rank in rule.hosts.items() if rank > own_rank}
+def goal(case: GuestCase) -> str:
+    """Return the host to which the guest is to migrate, or ""."""
+    record, host = case.record, case.host
+    if not _is_well(case):
+        return ""
+    target = case.requested_host(MIGRATE)
+    if target and target in case.capacity.ranked(case.name)[0]:
+        return target
+    leaving = case.leaving_beat
+    if host.state == MAINTENANCE or (leaving and leaving.live):
+        waited = _has_waited(case, WAIT_PLANNED_S)
+        return next(iter(case.capacity.ranked(case.name, [record.host])[0]), "") if waited else ""
+    return _better(case) if case.config.failback is True else ""
 
-    def is_to_migrate(self) -> bool:
-        return bool(self.goal) and self.registry.armed
 
-    @cached_property
-    def back(self) -> str:
-        """Return the better host on which the guest is to be started after it is shut down on its
-        present host, or ""."""
-        if self.config.failback != RESTART or not self._is_well():
-            return ""
-        best = self._better()
-        return "" if self.capacity.is_awaited(best) else best
+def _is_well(case: GuestCase) -> bool:
+    """Return whether the guest runs where it should, and no change of it is in progress."""
+    record, status = case.record, case.status
+    is_settled = record.run and not record.target and len(record.places) <= 1
+    runs = status is not None and status.state == RUNNING and status.epoch == record.epoch
+    return is_settled and runs
 
-    def is_to_restart_there(self) -> bool:
-        return bool(self.back) and self.registry.armed
 
-    def did_not_start_there(self) -> bool:
-        """Return whether the guest does not start on the better host, to which it went with a stop
-        and a start, after it ran without problems on the earlier one."""
-        record = self.record
-        goes = bool(record.left) and record.better == record.host
-        return self._tries(goes, f"back to {record.left}")
+def _has_waited(case: GuestCase, max_s: float) -> bool:
+    """Return whether enough time has passed since the guest's last migration failed: the wait
+    doubles with each failure in a row, up to max_s."""
+    record = case.record
+    if not record.turned:
+        return True
+    running_since = case.state.ran_s.get(case.name)
+    wait_s = min(WAIT_S * 2 ** min(record.turned - 1, _DOUBLED), max_s)
+    return (
+        running_since is not None
+        and running_since[0] == record.epoch
+        and case.now_s - running_since[1] >= wait_s
+    )
 
-    # changes of the record
 
-    def arrive(self, record: HaGuestRecord) -> HaGuestRecord:
-        request = self.view.relocations.get(self.name)
-        home = "" if record.target == record.home else record.home
-        return replace(
-            record, host=record.target, boot=record.target_boot, last=record.target,
-            epoch=record.epoch + 1, run=True, target="", target_boot=0, places=self.locations,
-            home=home,
-            wish=request.number if request and request.host == record.target else record.wish,
-            turned=0,
-        )  # fmt: skip
+def _better(case: GuestCase) -> str:
+    """Return a host that the guest prefers to its present one, which has no problem; or ""."""
+    record = case.record
+    if case.host.state != UP or record.failed or not _has_waited(case, MAX_WAIT_S):
+        return ""
+    home, liked = _home(case), _liked(case)
+    if not (home or liked):
+        return ""
+    excluded = [location.host for location in record.refused
+            if location.boot == case.registry.host(location.host).boot]  # fmt: skip
+    ranked, _ = case.capacity.ranked(case.name, excluded)
+    if home in ranked:
+        return home
+    return ranked[0] if ranked and ranked[0] in liked else ""
 
-    def turn_back(self, record: HaGuestRecord) -> HaGuestRecord:
-        request = self.view.relocations.get(self.name)
-        goal = MIGRATE, record.target
-        return replace(
-            record, target="", target_boot=0, epoch=record.epoch + 2, places=self.locations,
-            wish=request.number if request and (request.kind,
-            request.host) == goal else record.wish,
-            turned=record.turned + 1,
-        )  # fmt: skip
 
-    def complete_request(self, record: HaGuestRecord) -> HaGuestRecord:
-        return replace(record, wish=self.view.relocations[self.name].number)
+def _home(case: GuestCase) -> str:
+    """Return the host that the guest left for a planned change, unless the guest prefers its
+    present host; or ""."""
+    home, host, rank = case.record.home, case.record.host, case.capacity.rank
+    takes = home != host and case.capacity.usable(home, case.name) == ""
+    return home if takes and rank(case.name, home) >= rank(case.name, host) else ""
 
-    def relocate_to(self, record: HaGuestRecord) -> HaGuestRecord:
-        request = self.view.relocations[self.name]
-        return self._let_go(replace(record, better=request.host, wish=request.number), gentle=True)
 
-    def restart_there(self, record: HaGuestRecord) -> HaGuestRecord:
-        self.capacity.take(self.name, self.back)
-        return self._let_go(replace(record, better=self.back, left=record.host), gentle=True)
+def _liked(case: GuestCase) -> set[str]:
+    """Return the hosts that the guest prefers to its present one, according to the ranks of
+    rules."""
+    own_rank = case.capacity.rank(case.name, case.record.host)
+    rules = [rule for rule in case.view.rules if case.name in rule.guests]
+    return {host for rule in rules for host, rank in rule.hosts.items() if rank > own_rank}
 
-    def go_again(self, record: HaGuestRecord) -> HaGuestRecord:
-        """Return the record of a guest that goes back to the host where it ran. The guest does not
-        go to the better host again before that host has booted again, because the guest is down
-        during each attempt. This uses up no try."""
-        location = GuestLocation(record.host, record.boot)
-        refused = (
-            *(earlier for earlier in record.refused if earlier.host != location.host),
-            location,
-        )
-        failed = tuple(sorted({*record.failed, record.host}))
-        changed = replace(record, refused=refused, failed=failed, better=record.left, left="")
-        return self._let_go(changed, gentle=True)
 
-    def send(self, record: HaGuestRecord) -> HaGuestRecord:
-        boot = self.registry.host(self.goal).boot
-        planned = self.host.state == MAINTENANCE or self._leaving() is not None
-        self.capacity.take(self.name, self.goal, starts=False)
-        return replace(
-            record, target=self.goal, target_boot=boot,
-            places=(*record.places, GuestLocation(self.goal, boot)),
-            home=(record.home or record.host) if planned else record.home,
-        )  # fmt: skip
+def is_to_migrate(case: GuestCase) -> bool:
+    return bool(goal(case)) and case.registry.armed
+
+
+def back(case: GuestCase) -> str:
+    """Return the better host on which the guest is to be started after it is shut down on its
+    present host, or ""."""
+    if case.config.failback != RESTART or not _is_well(case):
+        return ""
+    best = _better(case)
+    return "" if case.capacity.is_awaited(best) else best
+
+
+def is_to_restart_there(case: GuestCase) -> bool:
+    return bool(back(case)) and case.registry.armed
+
+
+def did_not_start_there(case: GuestCase) -> bool:
+    """Return whether the guest does not start on the better host, to which it went with a stop and
+    a start, after it ran without problems on the earlier one."""
+    record = case.record
+    return bool(record.left) and record.better == record.host and bool(failure(case))
+
+
+def going_back_reason(case: GuestCase) -> str:
+    return f"it failed: {failure(case)}: back to {case.record.left}"
+
+
+# changes of the record
+
+
+def arrive(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    request = case.view.relocations.get(case.name)
+    home = "" if record.target == record.home else record.home
+    return replace(
+        record, host=record.target, boot=record.target_boot, last=record.target,
+        epoch=record.epoch + 1, run=True, target="", target_boot=0, places=case.locations,
+        home=home, turned=0,
+        wish=request.number if request and request.host == record.target else record.wish,
+    )  # fmt: skip
+
+
+def turn_back(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    request = case.view.relocations.get(case.name)
+    tried = request is not None and (request.kind, request.host) == (MIGRATE, record.target)
+    return replace(
+        record, target="", target_boot=0, epoch=record.epoch + 2, places=case.locations,
+        wish=request.number if request and tried else record.wish, turned=record.turned + 1,
+    )  # fmt: skip
+
+
+def complete_request(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    return replace(record, wish=case.view.relocations[case.name].number)
+
+
+def relocate_to(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    request = case.view.relocations[case.name]
+    return let_go(replace(record, better=request.host, wish=request.number), gentle=True)
+
+
+def restart_there(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    host = back(case)
+    case.capacity.take(case.name, host)
+    return let_go(replace(record, better=host, left=record.host), gentle=True)
+
+
+def go_again(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    """Return the record of a guest that goes back to the host where it ran. The guest does not go
+    to the better host again before that host has booted again, because the guest is down during
+    each attempt. This uses up no try."""
+    earlier = (location for location in record.refused if location.host != record.host)
+    refused = (*earlier, GuestLocation(record.host, record.boot))
+    failed = hosts_failed(record)
+    changed = replace(record, refused=refused, failed=failed, better=record.left, left="")
+    return let_go(changed, gentle=True)
+
+
+def send(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+    host = goal(case)
+    boot = case.registry.host(host).boot
+    planned = case.host.state == MAINTENANCE or case.leaving_beat is not None
+    case.capacity.take(case.name, host, starts=False)
+    return replace(
+        record, target=host, target_boot=boot,
+        places=(*record.places, GuestLocation(host, boot)),
+        home=(record.home or record.host) if planned else record.home,
+    )  # fmt: skip

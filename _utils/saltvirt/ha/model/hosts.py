@@ -9,15 +9,13 @@ from functools import cached_property
 from saltvirt.ha.model import host_states, messages, safety
 from saltvirt.ha.model.messages import Heartbeat, HostState, ReceivedHeartbeat
 from saltvirt.ha.model.registry import FENCING, IGNORED, SUSPECTED, HostRecord, Registry
-from saltvirt.ha.model.transitions import HOSTS, Row, by_state, first
 from saltvirt.ha.model.view import MasterState, View
 
-ROWS = by_state(HOSTS)
 
-
-@dataclass
+@dataclass(frozen=True)
 class HostCase:
-    """One host, as the leader sees it now."""
+    """One host, as the leader sees it now: the argument of the conditions of the table in
+    ``transitions``, and of its changes of records."""
 
     name: str
     record: HostRecord
@@ -25,19 +23,6 @@ class HostCase:
     state: MasterState
     view: View
     now_s: float
-
-    def next(self) -> Row | None:
-        """Return the row of the table whose condition holds now, or None."""
-        return first(ROWS, self.record.state, self)
-
-    def changed(self, row: Row, version: int) -> HostRecord:
-        """Return the record after the row. version: the version of the registry that will contain
-        the record."""
-        record = replace(self.record, state=row.to, why=row.reason, stuck=False)
-        updated: HostRecord = getattr(self, row.action)(record, version)
-        return updated
-
-    # known facts
 
     @cached_property
     def fresh(self) -> Heartbeat | None:
@@ -60,164 +45,187 @@ class HostCase:
         this host; the names of fence attempts begin with it."""
         return f"{self.registry.term}.{self.record.ballot}"
 
-    def _not_hearing(self) -> list[str]:
-        """Return the other hosts whose own heartbeats say that they do not hear this host."""
-        peers = []
-        for peer, arrived in self.view.beats.items():
-            silent_s = arrived.beat.silent_s.get(self.name)
-            if peer != self.name and self._is_of_late(arrived) and silent_s is not None:
-                peers += [peer] if safety.does_not_hear(silent_s, self.view.policy) else []
-        return peers
+    @property
+    def is_missed(self) -> bool:
+        """Return whether the own heartbeats of a majority say that they do not hear this host."""
+        peers = [
+            peer
+            for peer, arrived in self.view.beats.items()
+            if peer != self.name
+            and self._is_of_late(arrived)
+            and (silent_s := arrived.beat.silent_s.get(self.name)) is not None
+            and safety.does_not_hear(silent_s, self.view.policy)
+        ]
+        return self._is_enough(peers)
+
+    @property
+    def has_votes(self) -> bool:
+        """Return whether a majority has promised not to acknowledge the host any more."""
+        question = self.registry.term, self.record.ballot
+        voters = [
+            peer
+            for peer, arrived in self.view.beats.items()
+            if peer != self.name
+            and (vote := arrived.beat.promises.get(self.name)) is not None
+            and (vote.term, vote.ballot) == question
+        ]
+        return self._is_enough(voters)
 
     def _is_enough(self, peers: list[str]) -> bool:
         return safety.is_enough(peers, self.registry.members, self.view.sole_master)
 
-    # conditions
-
-    def is_heard(self) -> bool:
-        beat = self.fresh
-        return beat is not None and beat.boot >= self.record.gone and not self.rests()
-
-    def has_booted(self) -> bool:
-        next_boot = max(self.record.boot + 1, self.record.gone)
-        return self.fresh is not None and self.fresh.boot >= next_boot
-
-    def is_silent(self) -> bool:
-        """Return whether nothing came from the host for suspect_s, counted at the earliest from the
-        start of the lead."""
-        arrived = self.view.beats.get(self.name)
-        led_s = self.state.leading_s or self.now_s
-        beat_s = arrived.at_s if arrived else led_s
-        heard_s = max(led_s, beat_s, self.view.answered_s.get(self.name, led_s))
-        return self.now_s - heard_s >= self.view.policy.suspect_s
-
-    def rests(self) -> bool:
-        return self.host_state.boot == self.record.boot > 0 and safety.is_at_rest(self.host_state)
-
-    def works(self) -> bool:
-        return self.is_heard()
-
-    def in_maintenance(self) -> bool:
-        return self.name in self.view.maintenance
-
-    def not_maintained(self) -> bool:
-        return not self.in_maintenance()
-
-    def is_confirmed(self) -> bool:
-        boot = self.view.confirmed.get(self.name)
-        return boot is not None and boot >= self.record.boot and self.is_silent()
-
-    def is_to_be_fenced(self) -> bool:
-        return not self.unfenced_reason()
-
-    def unfenced_reason(self) -> str:
-        """Return why a silent host is not fenced, or ""."""
-        policy = self.view.policy
-        if not self._is_occupied():
-            return "no guest of high availability runs there"
-        if not self.registry.armed:
-            return "high availability is disarmed"
-        if not self._is_enough(self._not_hearing()):
-            return "no majority of the hosts says that it is gone"
-        if not safety.fences_left(self.name, self.state.fenced_s, policy):
-            return f"{policy.max_fences} others were fenced in {policy.fence_window_s:.0f} s"
-        return ""
-
-    def _is_occupied(self) -> bool:
-        """Return whether a guest that is not ignored may run on the host."""
-        return any(
-            location.host == self.name
-            for record in self.registry.guests.values()
-            if record.state != IGNORED
-            for location in record.places
-        )
-
-    def is_off(self) -> bool:
-        result = self.view.fences.get(self.name)
-        return result is not None and safety.fence_proves(
-            result.outcome, result.attempt, self.question
-        )
-
-    def watchdog_fired(self) -> bool:
-        since = self.state.voted_s.get(self.name)
-        if since is None or since[0] != self.record.ballot:
-            return False
-        boot, policy = self.record.boot, self.view.policy
-        return self.is_on_same_terms() and safety.watchdog_proves(
-            since[1], self.now_s, self.host_state, boot, policy
-        )
-
+    @property
     def is_on_same_terms(self) -> bool:
         """Return whether the host has announced the times and the program that this master uses."""
         return safety.is_on_same_terms(self.host_state, self.view.terms)
 
-    def is_heard_by_others(self) -> bool:
-        return not self._is_enough(self._not_hearing())
 
-    def is_disarmed(self) -> bool:
-        return not self.registry.armed
+# conditions
 
-    def is_clean(self) -> bool:
-        """Return whether the host acts on a registry from after its return and has no strangers.
-        With that registry, the host knows each guest that was elsewhere meanwhile, and starts none
-        of them from libvirt's old definitions."""
-        beat = self.fresh
-        return (
-            beat is not None
-            and beat.boot == self.record.boot
-            and beat.applied >= self.record.ballot
-            and self.is_heard()
-            and not self._strangers(beat)
-        )
 
-    def _strangers(self, beat: Heartbeat) -> list[str]:
-        """Return the guests that are defined on the host and live elsewhere. A guest that is
-        ignored is where a person wants it, and stays there."""
-        guests = self.registry.guests
-        return [
-            name
-            for name in beat.guests
-            if name in guests
-            and guests[name].state != IGNORED
-            and guests[name].host not in ("", self.name)
-            and guests[name].target != self.name
-        ]
+def is_heard(case: HostCase) -> bool:
+    beat = case.fresh
+    return beat is not None and beat.boot >= case.record.gone and not rests(case)
 
-    def has_votes(self) -> bool:
-        """Return whether a majority has promised not to acknowledge the host any more."""
-        voters = []
-        for peer, arrived in self.view.beats.items():
-            vote = arrived.beat.promises.get(self.name)
-            if (
-                vote is not None
-                and peer != self.name
-                and (vote.term, vote.ballot) == (self.registry.term, self.record.ballot)
-            ):
-                voters.append(peer)
-        return self._is_enough(voters)
 
-    # changes of the record
+def has_booted(case: HostCase) -> bool:
+    next_boot = max(case.record.boot + 1, case.record.gone)
+    return case.fresh is not None and case.fresh.boot >= next_boot
 
-    def unchanged(self, record: HostRecord, _version: int) -> HostRecord:
-        return record
 
-    def know(self, record: HostRecord, version: int) -> HostRecord:
-        return replace(record, boot=self.view.beats[self.name].beat.boot, ballot=version)
+def is_silent(case: HostCase) -> bool:
+    """Return whether nothing came from the host for suspect_s, counted at the earliest from the
+    start of the lead."""
+    arrived = case.view.beats.get(case.name)
+    led_s = case.state.leading_s or case.now_s
+    beat_s = arrived.at_s if arrived else led_s
+    heard_s = max(led_s, beat_s, case.view.answered_s.get(case.name, led_s))
+    return case.now_s - heard_s >= case.view.policy.suspect_s
 
-    def ask_votes(self, record: HostRecord, version: int) -> HostRecord:
-        return replace(record, ballot=version)
 
-    def release(self, record: HostRecord, _version: int) -> HostRecord:
-        return replace(record, ballot=0)
+def rests(case: HostCase) -> bool:
+    return case.host_state.boot == case.record.boot > 0 and safety.is_at_rest(case.host_state)
 
-    def give_up(self, record: HostRecord, _version: int) -> HostRecord:
-        return replace(record, gone=max(record.boot + 1, record.gone), ballot=0)
+
+def in_maintenance(case: HostCase) -> bool:
+    return case.name in case.view.maintenance
+
+
+def not_maintained(case: HostCase) -> bool:
+    return not in_maintenance(case)
+
+
+def is_confirmed(case: HostCase) -> bool:
+    boot = case.view.confirmed.get(case.name)
+    return boot is not None and boot >= case.record.boot and is_silent(case)
+
+
+def is_to_be_fenced(case: HostCase) -> bool:
+    return not unfenced_reason(case)
+
+
+def unfenced_reason(case: HostCase) -> str:
+    """Return why a silent host is not fenced, or ""."""
+    policy = case.view.policy
+    if not _is_occupied(case):
+        return "no guest of high availability runs there"
+    if not case.registry.armed:
+        return "high availability is disarmed"
+    if not case.is_missed:
+        return "no majority of the hosts says that it is gone"
+    if not safety.fences_left(case.name, case.state.fenced_s, policy):
+        return f"{policy.max_fences} others were fenced in {policy.fence_window_s:.0f} s"
+    return ""
+
+
+def _is_occupied(case: HostCase) -> bool:
+    """Return whether a guest that is not ignored may run on the host."""
+    return any(
+        location.host == case.name
+        for record in case.registry.guests.values()
+        if record.state != IGNORED
+        for location in record.places
+    )
+
+
+def is_off(case: HostCase) -> bool:
+    result = case.view.fences.get(case.name)
+    return result is not None and safety.fence_proves(result.outcome, result.attempt, case.question)
+
+
+def watchdog_fired(case: HostCase) -> bool:
+    since = case.state.voted_s.get(case.name)
+    if since is None or since[0] != case.record.ballot:
+        return False
+    boot, policy = case.record.boot, case.view.policy
+    return case.is_on_same_terms and safety.watchdog_proves(
+        since[1], case.now_s, case.host_state, boot, policy
+    )
+
+
+def is_heard_by_others(case: HostCase) -> bool:
+    return not case.is_missed
+
+
+def is_disarmed(case: HostCase) -> bool:
+    return not case.registry.armed
+
+
+def is_clean(case: HostCase) -> bool:
+    """Return whether the host acts on a registry from after its return and has no strangers. With
+    that registry, the host knows each guest that was elsewhere meanwhile, and starts none of them
+    from libvirt's old definitions."""
+    beat = case.fresh
+    return (
+        beat is not None
+        and beat.boot == case.record.boot
+        and beat.applied >= case.record.ballot
+        and is_heard(case)
+        and not _strangers(case, beat)
+    )
+
+
+def _strangers(case: HostCase, beat: Heartbeat) -> list[str]:
+    """Return the guests that are defined on the host and live elsewhere. A guest that is ignored is
+    where a person wants it, and stays there."""
+    guests = case.registry.guests
+    return [
+        name
+        for name in beat.guests
+        if name in guests
+        and guests[name].state != IGNORED
+        and guests[name].host not in ("", case.name)
+        and guests[name].target != case.name
+    ]
+
+
+# changes of the record
+
+
+def unchanged(_case: HostCase, record: HostRecord, _version: int) -> HostRecord:
+    return record
+
+
+def know(case: HostCase, record: HostRecord, version: int) -> HostRecord:
+    return replace(record, boot=case.view.beats[case.name].beat.boot, ballot=version)
+
+
+def ask_votes(_case: HostCase, record: HostRecord, version: int) -> HostRecord:
+    return replace(record, ballot=version)
+
+
+def release(_case: HostCase, record: HostRecord, _version: int) -> HostRecord:
+    return replace(record, ballot=0)
+
+
+def give_up(_case: HostCase, record: HostRecord, _version: int) -> HostRecord:
+    return replace(record, gone=max(record.boot + 1, record.gone), ballot=0)
 
 
 def stuck_reason(case: HostCase) -> str:
     """Return why nothing is done to a silent host, or why no proof is to be expected; or ""."""
     if case.record.state == SUSPECTED:
-        return case.unfenced_reason()
+        return unfenced_reason(case)
     return no_proof_reason(case) if case.record.state == FENCING else ""
 
 
@@ -225,7 +233,7 @@ def no_proof_reason(case: HostCase) -> str:
     """Return why no proof is to be expected for a host that a majority has given up, or ""."""
     host_state = case.host_state
     armed = host_state.armed and host_state.boot == case.record.boot
-    if not case.has_votes() or (armed and case.is_on_same_terms()):
+    if not case.has_votes or (armed and case.is_on_same_terms):
         return ""
     reason = "it had no watchdog that was armed"
     if armed:

@@ -3,7 +3,7 @@ may still run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ from saltvirt.ha.model.messages import ALIVE, GuestStatus, Heartbeat
 from saltvirt.ha.model.registry import (
     IGNORED,
     MAINTENANCE,
+    REST,
+    RETURNING,
     UP,
     GuestLocation,
     HaGuestRecord,
@@ -24,9 +26,10 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.host_capacity import HostCapacity
 
 
-@dataclass
-class GuestContext:
-    """One guest, as the leader sees it now. reason: the reason that a condition found."""
+@dataclass(frozen=True)
+class GuestCase:
+    """One guest, as the leader sees it now: the argument of the conditions of the table in
+    ``transitions``, and of its changes of records."""
 
     name: str
     record: HaGuestRecord
@@ -36,7 +39,6 @@ class GuestContext:
     view: View
     capacity: HostCapacity
     now_s: float
-    reason: str = ""
 
     def beat(self, host: str, boot: int) -> Heartbeat | None:
         """Return the last heartbeat of the host in that boot, or None."""
@@ -86,11 +88,17 @@ class GuestContext:
         )
 
     @property
+    def location_states(self) -> list[str]:
+        """Return the states of the hosts where a copy of the guest may still run."""
+        return [self.registry.host(location.host).state for location in self.locations]
+
+    @property
     def is_held(self) -> bool:
         """Return whether the guest may still run on its host."""
         return any(location.host == self.record.host for location in self.locations)
 
-    def _own_status(self) -> GuestStatus | None:
+    @property
+    def own_status(self) -> GuestStatus | None:
         """Return the status that the guest's host, which is heard, reports of the guest's current
         start. Return None if the host reports none, or if a migration is in progress."""
         status, record = self.status, self.record
@@ -99,19 +107,21 @@ class GuestContext:
             status if is_settled and status is not None and status.epoch == record.epoch else None
         )
 
-    def _misses_storage(self, for_s: float) -> bool:
+    def misses_storage(self, for_s: float) -> bool:
         """Return whether the guest's host, which is heard, has not reached the guest's storage for
         this time (for_s)."""
         silent_s = self.view.storage_silent_s(self.host_beat, self.name) if self.host_beat else None
         return silent_s is not None and silent_s >= for_s
 
-    def _leaving(self) -> Heartbeat | None:
+    @property
+    def leaving_beat(self) -> Heartbeat | None:
         """Return the last heartbeat of the guest's host if the host wants its guests to leave;
         otherwise None."""
         beat = self.host_beat
         return beat if beat and beat.leaves else None
 
-    def _is_coming(self) -> bool:
+    @property
+    def is_coming(self) -> bool:
         """Return whether the target of the guest's migration reports that the guest runs there or
         is arriving."""
         beat = self.beat(self.record.target, self.record.target_boot)
@@ -119,7 +129,7 @@ class GuestContext:
         is_target = GuestLocation(self.record.target, self.record.target_boot) in self.locations
         return is_target and status is not None and status.state in ALIVE
 
-    def _requested_host(self, kind: str) -> str:
+    def requested_host(self, kind: str) -> str:
         """Return the host to which a person asked to move the guest in this way (kind), if the
         request is not fulfilled yet and the host accepts guests; otherwise ""."""
         request = self.view.relocations.get(self.name)
@@ -130,8 +140,39 @@ class GuestContext:
         )
         return "" if self.capacity.usable(host, self.name) else host
 
+    @cached_property
+    def choice(self) -> tuple[str, str]:
+        """Return (the host that the guest gets, or ""; why it gets none)."""
+        record, capacity = self.record, self.capacity
+        last = self.registry.host(record.last)
+        if last.state in (REST, RETURNING) and not record.failed and not record.better:
+            return "", f"it waits for {record.last}: {last.why}"
+        ranked, reason = capacity.ranked(self.name, record.failed)
+        if not ranked and record.failed:
+            ranked, reason = capacity.ranked(self.name)
+        if record.better in ranked:
+            ranked = [record.better]
+        free = [host for host in ranked if not capacity.is_busy(host)]
+        if free:
+            return free[0], ""
+        return "", f"{', '.join(ranked)}: as many start as may" if ranked else reason
+
 
 def last_epoch(record: HaGuestRecord) -> int:
     """Return the last epoch that was given to any start or migration of the guest: a migration has
     the epoch after that of the record."""
     return record.epoch + bool(record.target)
+
+
+def let_go(record: HaGuestRecord, gentle: bool) -> HaGuestRecord:
+    """Return the record of a guest that is to leave its host and gets another one. gentle: the
+    guest is shut down there, not killed."""
+    return replace(
+        record, host="", run=False, target="", gentle=gentle, last=record.host,
+        epoch=last_epoch(record),
+    )  # fmt: skip
+
+
+def hosts_failed(record: HaGuestRecord) -> tuple[str, ...]:
+    """Return the hosts on which the guest failed, its present host included."""
+    return tuple(sorted({*record.failed, record.host}))
