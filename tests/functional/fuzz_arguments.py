@@ -18,9 +18,10 @@ import time
 import traceback
 
 from saltvirt.host.domain import replaced_guest
+from tests.driver import only_test
 from tests.functional import backed_up, hostile
 from tests.functional.boxed import BOX
-from tests.functional.conftest import REPOSITORY, load, only_test
+from tests.functional.conftest import REPOSITORY, load
 from tests.functional.pki_master import Master
 
 URI = "test:///default"

@@ -40,8 +40,9 @@ from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.system import file_lock
 from tests.clock import Clock
+from tests.driver import only_test
 from tests.functional import hostile
-from tests.functional.conftest import REPOSITORY, load, only_test
+from tests.functional.conftest import REPOSITORY, load
 from tests.functional.test_keys import pairs  # noqa: F401
 
 SLOW = bool(os.environ.get("SLOW"))

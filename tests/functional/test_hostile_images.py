@@ -20,7 +20,8 @@ from saltvirt.host.domain import disk_info
 from saltvirt.host.migration import guest_disks
 from saltvirt.host.storage import chains
 from saltvirt.images import cache, chain, clone, header, inspect
-from tests.functional.conftest import load_with_folders, only_test
+from tests.driver import only_test
+from tests.functional.conftest import load_with_folders
 from tests.functional.hostile import only
 from tests.functional.hostile_images import CANARY, IMAGES, MIB, Bait, Qcow2, Watch
 

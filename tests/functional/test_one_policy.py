@@ -17,8 +17,9 @@ from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
+from tests.driver import only_test
 from tests.functional.cloud import Fleet
-from tests.functional.conftest import load, only_test
+from tests.functional.conftest import load
 
 MIB = 1024**2
 GIB = 1024**3

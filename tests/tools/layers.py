@@ -4,6 +4,7 @@
 """
 
 import ast
+import functools
 from html import escape
 
 from tests.tools import api
@@ -61,12 +62,20 @@ def key(name):
     return ".".join(parts[:2]) if parts[0] in FEATURES else parts[0]
 
 
+@functools.cache
+def parsed(path):
+    """Return the statements of a file that import, and all names that it uses."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    statements = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return statements, {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
 def imports(path):
     """Every name that a file imports, ``saltvirt.host`` for ``from saltvirt import host``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in parsed(path)[0]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: relative import"
             if node.module.removeprefix("saltvirt.") in ("saltvirt", *FEATURES):
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
@@ -83,10 +92,10 @@ def module(path):
 def imported(path, modules):
     """Return the names of the modules that a file imports, for types alone among them."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in parsed(path)[0]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             full = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= full | ({node.module} if full - set(modules) else set())
     return names & set(modules)

@@ -44,7 +44,7 @@ from saltvirt.host.domain import guest_lock
 from saltvirt.host.migration import departures
 from saltvirt.host.storage import mounts
 from tests.clock import Clock, until
-from tests.functional.conftest import only_test
+from tests.driver import only_test
 
 GOOD = {"host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, "masters": ["salt"]}
 
