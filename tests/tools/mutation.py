@@ -110,15 +110,15 @@ TRUST = {
     "pki.authority.responder": (),
     "pki.authority.rotation": (),
     "pki.authority.store": (),
-    "pki.common.certs": (),
+    "pki.common.certs": ("test_peer_network",),
     "pki.common.files": (),
     "pki.common.seal": (),
     "pki.host.validity": ("test_pki_life",),
     "rights.grants": (),
 }
 WHICH_HOST = {
-    "ha.*": (),
-    "ha.agent.fencing": (),
+    "ha.model.*": ("test_ha_scenarios",),
+    "ha.agent.fencing": ("test_agent_service",),
     "ha.fencing.agents": (),
     "ha.fencing.setting": (),
     "ha.manager.fencer": (),
@@ -563,7 +563,9 @@ def main(words):
     missing = only - {name for tree in trees for name, _ in functions(tree)}
     if missing:
         raise SystemExit(f"mutation: no such function: {', '.join(sorted(missing))}")
-    more = {f"tests/functional/{name}.py" for tests in modules.values() for name in tests}
+    functional = REPOSITORY / "tests/functional"
+    files = {path.stem: str(path) for path in functional.rglob("test_*.py")}
+    more = {files[name] for tests in modules.values() for name in tests}
     more = named or more.union(map(str, touching(modules)))
     sys.path.insert(0, str(ROOT))
     runner = Runner(modules, only)

@@ -1,7 +1,6 @@
 """Scenarios of the simulator, as a stranger writes them: docs/how-to/ha.md."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -150,13 +149,14 @@ def test_each_command_has_its_form_and_its_place_in_the_docs():
     assert [word for word in sorted(words) if word not in text] == []
 
 
-def test_the_command_itself_prints_json_or_one_line(tmp_path):
+def test_the_command_itself_prints_json_or_one_line(tmp_path, monkeypatch, capsys):
     def simulated(text):
         path = tmp_path / "scenario.yaml"
         path.write_bytes(text)
-        asked = [sys.executable, "-m", "tests.ha.simulate", str(path)]
-        done = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr.replace(str(path), "FILE")
+        monkeypatch.setattr(sys, "argv", ["simulate", str(path)])
+        code = simulate.main()
+        out, err = capsys.readouterr()
+        return code, out, err.replace(str(path), "FILE")
 
     code, out, err = simulated(commanded("guest web1 crash").encode())
     assert (code, err, json.loads(out)["violations"]) == (0, "", [])

@@ -27,8 +27,8 @@ from saltvirt.host.domain import guest_lock
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.facts import Host as Room
 from tests.clock import until
+from tests.functional.test_peer_network import Authority
 from tests.unit.test_haagent import Driver, holding
-from tests.unit.test_hatalk import Authority
 
 HOSTS = ("hv1", "hv2", "hv3")
 POLICY = {
