@@ -26,6 +26,7 @@ with saltvirt.later():
     from saltvirt.images import cache, inspect
     from saltvirt.seed import data, minion, tree
     from saltvirt.spec import base, values
+    from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -168,11 +169,8 @@ def mkconfig(config=None, tmp=None, id_=None, approve_key=True, pub_key=None, pr
 
 def _write(path, text, mode):
     """Write a new file that is never readable for others."""
-    part = f"{path}.{secrets.token_hex(4)}"
-    fd = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(part, path)
+    part = atomic_file.unique_part(path)
+    atomic_file.write(path, text.encode(), mode=mode, durable=False, part=part)
 
 
 def prep_bootstrap(mpt):

@@ -439,7 +439,7 @@ def test_a_watchdog_of_which_nothing_can_be_written_is_not_opened(cloud, monkeyp
     def full(*_args, **_more):
         raise OSError(28, "No space left on device", "runtime.json")
 
-    monkeypatch.setattr("saltvirt.ha.agent.store.replace", full)
+    monkeypatch.setattr("saltvirt.system.atomic_file.write", full)
     one.arm()
     assert not one.watchdog.is_armed
 

@@ -178,7 +178,7 @@ def test_a_crash_while_a_key_comes_in_leaves_none_that_nobody_finds(
 
     authorization.Authorizations(cloud.opts).grant("hv1", "web7", pillar={"token": "t"})
     with monkeypatch.context() as patch:
-        patch.setattr("saltvirt.fleet.private.os.replace", counted(os.replace))
+        patch.setattr("saltvirt.system.atomic_file.os.replace", counted(os.replace))
         patch.setattr(type(store._store), "store", counted(type(store._store).store))
         try:
             done = authorization.submit_key(cloud.opts, store, "hv1", "web7", pairs[1])

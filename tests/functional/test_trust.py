@@ -221,7 +221,7 @@ sys.path.insert(0, sys.argv[3])
 from saltvirt.fleet import authorization, private
 opts = {"pki_dir": sys.argv[1], "minimum_auth_version": 3, "virt": {"hosts": "hv*"}}
 if sys.argv[2] == "half written":
-    os.replace = lambda *_: os._exit(9)
+    os.replace = lambda *_, **_options: os._exit(9)
 found = authorization.Authorizations(opts)
 with found.temporary("hv1", "web9", {"p": "hush"}, secret={"x": "hush"}):
     os._exit(9)

@@ -4,7 +4,6 @@ say itself. What counts as a job is said in tests/counted.py."""
 import os
 import re
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import location_cache
 from saltvirt.operations.move import migrate
+from saltvirt.system import atomic_file
 from tests.counted import Cloud
 
 WEB1 = {"vcpus": 1, "memory_kib": 1 << 20, "state": "running"}
@@ -106,7 +106,7 @@ def test_who_stops_the_runner_while_it_writes_is_heard(tmp_path, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_text", stopped)
+    monkeypatch.setattr(atomic_file, "stage", stopped)
     with pytest.raises(KeyboardInterrupt):
         location_cache.store({"cachedir": str(tmp_path)}, "web1", "hv1")
 

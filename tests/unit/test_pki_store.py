@@ -15,6 +15,7 @@ from saltvirt.pki.authority import ca, crl, rotation
 from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import AUTHORITIES, USES, CertificateStore
 from saltvirt.pki.common import certs, files
+from saltvirt.system import atomic_file
 
 DAY = datetime.timedelta(days=1)
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
@@ -142,11 +143,11 @@ def test_a_record_is_there_or_not_or_damaged(store, monkeypatch):
     with pytest.raises(PkiError, match=r"x.json is damaged: restore it from a backup"):
         store.record("x.json", 7)
     synced = []
-    monkeypatch.setattr(files, "sync_folder", synced.append)
+    monkeypatch.setattr(atomic_file, "sync", lambda path, _fd=None: synced.append(str(path)))
     for _ in range(2):
         store.write_record("x.json", None)
         assert not store.path("x.json").exists()
-    assert synced == [store.base, store.base], "also after a power cut"
+    assert synced == [str(store.base)] * 2, "also after a power cut"
 
 
 def test_each_damaged_file_is_kept_by_a_name_of_its_own(store):
@@ -322,13 +323,13 @@ def test_a_rotation_step_by_step(made, monkeypatch):
     rotation.begin(made, POLICY)
     assert phases(made) == (rotation.REISSUE, beside("old"))
 
-    synced, real = [], files.sync_folder
+    synced, real = [], atomic_file.sync
 
-    def sync(folder):
-        real(folder)
+    def sync(folder, dir_fd=None):
+        real(folder, dir_fd)
         synced.append(phases(made))
 
-    monkeypatch.setattr(files, "sync_folder", sync)
+    monkeypatch.setattr(atomic_file, "sync", sync)
     rotation.finish(made)
     assert phases(made) == synced[-1] == (None, []), "also after a power cut"
     assert not made.path(rotation.RECORD).exists()
@@ -435,13 +436,13 @@ def test_all_that_a_host_was_given_is_revoked_and_no_more(made):
 
 def test_a_ban_survives_a_power_cut(made, monkeypatch):
     made.issued("hv1")
-    synced, real = [], files.sync_folder
+    synced, real = [], atomic_file.sync
 
-    def sync(folder):
-        real(folder)
+    def sync(folder, dir_fd=None):
+        real(folder, dir_fd)
         synced.append((folder, crl.banned(made, "hv1")))
 
-    monkeypatch.setattr(files, "sync_folder", sync)
+    monkeypatch.setattr(atomic_file, "sync", sync)
     crl.revoke(made, "hv1")
     assert synced[0] == (made.host("hv1"), True)
 

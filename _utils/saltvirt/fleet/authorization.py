@@ -13,7 +13,6 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import UndoStack
 from saltvirt.schema import Message, optional
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet
@@ -187,16 +187,12 @@ class Authorizations:
     def redeem(self, host: str, name: str) -> Permission | None:
         """Redeem the host's Permission for the guest. Return it, or None."""
         self.sweep()
-        claimed_path = os.path.join(self._root, f".{secrets.token_hex()}")
-        try:
-            os.rename(self._path(host, name), claimed_path)  # succeeds for one of many callers
-        except FileNotFoundError:
-            return None
-        try:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            atomic_file.claim(self._path(host, name)) as claimed_path,
+        ):
             return self._read(claimed_path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(claimed_path)
+        return None
 
 
 def _is_orphaned(path: str, file: BinaryIO) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import pwd
 import re
-import tempfile
 from typing import Any
 
 import salt.cache
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from saltvirt import errors, names
 from saltvirt.fleet import private, target
 from saltvirt.fleet.pillars import Pillars, fingerprint
+from saltvirt.system import atomic_file
 
 _FOLDERS = {
     "accepted": "minions",
@@ -88,13 +88,11 @@ class _Files:
         target = self._path("accepted", name)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         # Salt ignores names with a leading dot
-        fd, part = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".virt-")
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(pub)
-            os.fchmod(fd, 0o640)
-            with contextlib.suppress(KeyError, PermissionError):
-                os.fchown(fd, pwd.getpwnam(self._user or "root").pw_uid, -1)
-        os.replace(part, target)
+        part = atomic_file.unique_part(target)
+        os.close(atomic_file.stage(part, pub.encode(), mode=0o640))
+        with contextlib.suppress(KeyError, PermissionError):
+            os.chown(part, pwd.getpwnam(self._user or "root").pw_uid, -1)
+        atomic_file.rename(part, target)
         for state in ("pending", "rejected"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path(state, name))

@@ -26,6 +26,7 @@ from saltvirt.host.storage import bounded_io, mount_guard
 from saltvirt.images import checksum, free_space, header, inspect, locks, sources, storage, web
 from saltvirt.migration.storage import incoming_path
 from saltvirt.schema import Message, transient
+from saltvirt.system import atomic_file
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -124,9 +125,7 @@ class _Folder:
         so the file is replaced atomically."""
         target = self.path(*parts)
         with locks.exclusive(self.path(".locks", "write")):
-            with open(target + ".new", "w", encoding="utf-8") as file:
-                json.dump(data, file)
-            os.replace(target + ".new", target)
+            atomic_file.write(target, json.dumps(data).encode(), durable=False)
 
 
 def key(source: str) -> str:
@@ -282,8 +281,7 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
     info = _inspect_part(part, sources.shown(source))
     name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
     os.chmod(part, 0o444)
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
+    atomic_file.sync(part)
     note = ImageNote(
         file=name,
         format=info.format,
@@ -296,7 +294,7 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
     # a process that is killed in between leaves a note without an image, but no image without a
     # note
     folder.write(note.to_answer(), ".meta", name + ".json")
-    os.rename(part, note.path)
+    atomic_file.rename(part, note.path, durable=False)
     folder.write({"version": version, "file": name}, ".index", key(source) + ".json")
     return _image(note, source)
 

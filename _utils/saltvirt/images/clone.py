@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 from saltvirt import errors
 from saltvirt.host.storage import file_probe
 from saltvirt.images import chain, confined, header, inspect, storage, tools
+from saltvirt.system import atomic_file
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ def _into_device(task: _Task, device: str) -> tuple[str, int]:
             f"{device} has {human_bytes(room)}, but the disk needs {human_bytes(task.size_bytes)}"
         )
     method = _convert(task.image, device, "raw", task.progress, existing=True)
-    flush(device)
+    atomic_file.sync(device)
     return method, room
 
 
@@ -308,22 +309,13 @@ def _publish(part: str, target: str) -> None:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
-        os.rename(part, target)
-
-
-def flush(path: str) -> None:
-    """Make the content of a file, device or folder durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        atomic_file.rename(part, target, durable=False)
 
 
 def flush_name(path: str) -> None:
     """Make a new name in a folder durable; not every file server can."""
     with contextlib.suppress(OSError):
-        flush(os.path.dirname(path))
+        atomic_file.sync(os.path.dirname(path))
 
 
 def part(target: str) -> str:
@@ -386,7 +378,7 @@ def create_atomic(
         if claim:
             claim(path)
         outcome = fill(path)
-        flush(path)
+        atomic_file.sync(path)
         _publish(path, target)
     flush_name(target)
     return outcome

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.images import clone, locks, tools
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,4 +111,5 @@ def _publish(volume: str, path: str) -> None:
         with open(part, "r+b") as target, open(volume, "rb") as source:
             os.fchmod(target.fileno(), 0o600)
             shutil.copyfileobj(source, target)
-        os.replace(part, path)
+        atomic_file.sync(part)
+        atomic_file.rename(part, path)

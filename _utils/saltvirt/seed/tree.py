@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from saltvirt import errors
 from saltvirt.images import tools
 from saltvirt.seed import rooted
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,21 +169,8 @@ class DirTree:
     def write(self, path: str, content: bytes, mode: int) -> None:
         """Create a file that belongs to root, replacing any existing file."""
         with self._walk(path, make=True) as walk:
-            # a file that a killed process left is overwritten
             part = f".salt-virt-{walk.name}"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part, dir_fd=walk.folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(part, flags, 0o600, dir_fd=walk.folder)
-            try:
-                with os.fdopen(fd, "wb") as file:
-                    file.write(content)
-                    os.fchmod(file.fileno(), mode)
-                    os.fsync(file.fileno())
-                os.replace(part, walk.name, src_dir_fd=walk.folder, dst_dir_fd=walk.folder)
-            except OSError:
-                os.unlink(part, dir_fd=walk.folder)
-                raise
+            atomic_file.write(walk.name, content, mode=mode, part=part, dir_fd=walk.folder)
 
     def remove(self, path: str) -> None:
         try:

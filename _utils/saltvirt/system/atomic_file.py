@@ -1,10 +1,15 @@
-"""Create files atomically: a new file, readable only by root, gets its name when it is complete; no
-existing file is opened, followed or written to. Also open existing files for reading.
+"""Write files atomically: a file gets its name when it is complete; no existing file is opened,
+followed or written to. Also open existing files for reading.
+
+A file and its name are on disk when a function returns, unless the caller passes durable=False for
+content that need not survive a power failure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -14,6 +19,136 @@ from typing import IO
 from saltvirt import errors, units
 
 MODE = 0o600
+
+FilePath = str | os.PathLike[str]
+# (uid, gid)
+Owner = tuple[int, int]
+
+
+class NotDurable(OSError):
+    """A file was replaced, but may not survive a power failure."""
+
+
+def write(
+    path: FilePath, data: bytes, *, mode: int = MODE, owner: Owner | None = None,
+    durable: bool = True, part: str | None = None, dir_fd: int | None = None,
+) -> None:  # fmt: skip
+    """Create or replace a file; a link itself is replaced, not its target.
+
+    owner: None for the process' own. part: the temporary path, default ``PATH.new``; use
+    :func:`unique_part` if several processes may write the file at the same time. dir_fd: descriptor
+    of the folder, for a path without a slash. Raises OSError, and then leaves no temporary file.
+    """
+    part = part or f"{os.fspath(path)}.new"
+    os.close(stage(part, data, mode=mode, owner=owner, durable=durable, dir_fd=dir_fd))
+    _rename_part(part, path, durable, dir_fd)
+
+
+def write_locked(path: FilePath, data: bytes) -> int:
+    """Create or replace a file. Return its descriptor, locked since before it got its name. Raises
+    OSError."""
+    part = unique_part(path)
+    handle = stage(part, data, lock=True)
+    try:
+        _rename_part(part, path, True, None)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def unique_part(path: FilePath) -> str:
+    """Return a new hidden temporary path in the folder of a file."""
+    return os.path.join(os.path.dirname(os.fspath(path)), f".{secrets.token_hex(8)}")
+
+
+def stage(
+    part: str, data: bytes, *, mode: int = MODE, owner: Owner | None = None, durable: bool = True,
+    dir_fd: int | None = None, lock: bool = False,
+) -> int:  # fmt: skip
+    """Write a file under its temporary path, for :func:`rename`, and return its descriptor.
+
+    A file that a killed process left there is removed. lock: lock the file before it is written.
+    Raises OSError, and then leaves no file.
+    """
+    handle = _create_part(part, dir_fd)
+    try:
+        if lock:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if mode != MODE:
+            os.fchmod(handle, mode)
+        if owner is not None:
+            os.fchown(handle, *owner)
+        with open(handle, "wb", closefd=False) as file:
+            file.write(data)
+        if durable:
+            os.fsync(handle)
+    except BaseException:
+        os.close(handle)
+        discard(part, dir_fd)
+        raise
+    return handle
+
+
+def rename(
+    source: FilePath, target: FilePath, *, durable: bool = True, dir_fd: int | None = None
+) -> None:
+    """Rename a file within its folder; replace an existing target. Raises NotDurable if only the
+    flush of the folder failed, and OSError."""
+    os.replace(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    if durable:
+        try:
+            sync(os.path.dirname(target) or ".", dir_fd)
+        except OSError as exc:
+            if exc.errno == errno.EINVAL:  # the file system cannot flush folders
+                return
+            raise NotDurable(exc.errno, exc.strerror, os.fspath(target)) from exc
+
+
+def sync(path: FilePath, dir_fd: int | None = None) -> None:
+    """Flush a file, device or folder to disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def claim(path: FilePath) -> Iterator[str]:
+    """Take a file away from other processes for the block, at the end of which it is removed; yield
+    its present path. Raises FileNotFoundError if another process has taken it."""
+    claimed_path = unique_part(path)
+    os.rename(path, claimed_path)
+    try:
+        yield claimed_path
+    finally:
+        discard(claimed_path)
+
+
+def discard(part: FilePath, dir_fd: int | None = None) -> None:
+    """Remove a temporary file, if possible."""
+    with contextlib.suppress(OSError):
+        os.unlink(part, dir_fd=dir_fd)
+
+
+def _create_part(part: str, dir_fd: int | None) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(part, flags, MODE, dir_fd=dir_fd)
+    except FileExistsError:
+        os.unlink(part, dir_fd=dir_fd)
+        return os.open(part, flags, MODE, dir_fd=dir_fd)
+
+
+def _rename_part(part: str, path: FilePath, durable: bool, dir_fd: int | None) -> None:
+    try:
+        rename(part, path, durable=durable, dir_fd=dir_fd)
+    except NotDurable:
+        raise
+    except BaseException:
+        discard(part, dir_fd)
+        raise
 
 
 @contextlib.contextmanager
@@ -27,12 +162,8 @@ def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
     with _folder(folder) as dir_fd:
         _refuse_existing(dir_fd, name, path, overwrite)
         part = f".salt-virt-{secrets.token_hex(8)}"
-        try:
-            handle = os.open(
-                part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE, dir_fd=dir_fd
-            )
-        except OSError as exc:
-            raise _failure(path, exc) from exc
+        with _translated_errors(path):
+            handle = _create_part(part, dir_fd)
         try:
             with open(handle, "wb", buffering=0) as file:
 
@@ -46,8 +177,7 @@ def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
                     os.fsync(handle)
             _publish(dir_fd, part, name, path, overwrite)
         except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(part, dir_fd=dir_fd)
+            discard(part, dir_fd)
             raise
 
 
@@ -105,10 +235,11 @@ def _refuse_existing(dir_fd: int, name: str, path: str, overwrite: bool) -> None
 def _publish(dir_fd: int, part: str, name: str, path: str, overwrite: bool) -> None:
     try:
         if overwrite:
-            os.rename(part, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+            rename(part, name, dir_fd=dir_fd)
             return
         os.link(part, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
         os.unlink(part, dir_fd=dir_fd)
+        sync(".", dir_fd)
     except FileExistsError:
         raise _exists_error(path) from None
     except OSError as exc:

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from saltvirt import errors, units
 from saltvirt.console.master.guest_connection import GuestConnection
 from saltvirt.fleet import private
 from saltvirt.schema import Message
+from saltvirt.system import atomic_file
 
 LIFE_S = 30
 # lifetime of a ticket in preparation, while the guest's hypervisor is asked
@@ -97,16 +97,9 @@ def redeem(opts: dict[str, Any], secret: object) -> Ticket:
     if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
         raise denied
     directory = folder(opts)
-    path, claimed_path = (
-        directory / digest(secret),
-        directory / f".used-{os.getpid()}-{secrets.token_hex(8)}",
-    )
     try:
-        os.rename(path, claimed_path)  # of two who come at once one finds it
-        try:
-            ticket = _read(claimed_path)
-        finally:
-            os.unlink(claimed_path)
+        with atomic_file.claim(directory / digest(secret)) as claimed_path:
+            ticket = _read(Path(claimed_path))
     except OSError:
         raise denied from None
     if ticket is None or not ticket.is_ready or not _is_good(ticket):

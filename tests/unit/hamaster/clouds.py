@@ -76,7 +76,7 @@ class EngineMaster(machines.Machine):
                 self.engine.inbox.clock = lambda at=self.arrived[kind, sender][0]: self.now(at)
                 self.engine.inbox.receive(sender, kind, json.loads(json.dumps(beat.to_answer())))
         try:
-            with mock.patch("saltvirt.fleet.private.os.replace", self._replace):
+            with mock.patch("saltvirt.system.atomic_file.os.replace", self._replace):
                 self.engine.beat()
         except Killed:
             self.kept = self._on_disk()
@@ -88,9 +88,9 @@ class EngineMaster(machines.Machine):
     def _on_disk(self):
         return files.read(files.folder(self.opts) / "kept.json", view.SavedMasterState) or self.kept
 
-    def _replace(self, source, target):
+    def _replace(self, source, target, **options):
         self.dies(WRITES)
-        os.rename(source, target)
+        os.rename(source, target, **options)
         self.dies(WRITES)
 
     def _wish(self):

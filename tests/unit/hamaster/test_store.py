@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import private
 from saltvirt.ha.manager import files, status_file
 from saltvirt.ha.manager.desired_state import DesiredState, DesiredStateStore
 from saltvirt.ha.manager.journal import HaJournal
@@ -20,6 +19,7 @@ from saltvirt.ha.model.registry import HaGuestRecord, HostRecord, Registry
 from saltvirt.ha.model.view import GuestConfig, GuestRule, RelocationRequest, SavedMasterState
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.placement.facts import Guest
+from saltvirt.system import atomic_file
 
 WISHES = DesiredState(
     armed=False,
@@ -100,12 +100,12 @@ def test_a_full_disk_gets_no_file_for_each_try(store, monkeypatch):
     store.change("x", lambda old: WISHES)
     before = sorted(os.listdir(store.path.parent))
 
-    def full(*_args):
+    def full(*_args, **_options):
         raise OSError(28, "No space left on device")
 
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(private.os, name, full)
+            patch.setattr(atomic_file.os, name, full)
             with pytest.raises(OSError, match="No space"):
                 store.change("x", lambda old: DesiredState())
     assert sorted(os.listdir(store.path.parent)) == before
@@ -114,10 +114,10 @@ def test_a_full_disk_gets_no_file_for_each_try(store, monkeypatch):
 def test_who_dies_while_he_writes_leaves_the_old_one(store, monkeypatch):
     store.change("x", lambda old: WISHES)
 
-    def die(*_args):
+    def die(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(private.os, "replace", die)
+    monkeypatch.setattr(atomic_file.os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
         store.change("x", lambda old: DesiredState())
     monkeypatch.undo()
@@ -129,7 +129,9 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(store, monkeypatc
     for name in ("fsync", "replace"):
         real = getattr(os, name)
         monkeypatch.setattr(
-            os, name, lambda *a, real=real, name=name: (order.append(name), real(*a))[1]
+            os,
+            name,
+            lambda *a, real=real, name=name, **k: (order.append(name), real(*a, **k))[1],
         )
     store.change("x", lambda old: WISHES)
     assert order[:3] == ["fsync", "replace", "fsync"]

@@ -22,6 +22,7 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain.replaced_guest import SavedState
 from saltvirt.host.storage import files, usage
+from saltvirt.system import atomic_file
 from saltvirt.xml.domain.domain import Domain
 
 FIRMWARE, TPM = record.FIRMWARE, record.TPM
@@ -255,7 +256,8 @@ def install(
             folder, name = os.path.split(location.path)
             with _make_folder(folder) as fd:
                 if location.was_there:
-                    os.rename(name, os.path.basename(location.kept), src_dir_fd=fd, dst_dir_fd=fd)
+                    saved_name = os.path.basename(location.kept)
+                    atomic_file.rename(name, saved_name, durable=False, dir_fd=fd)
                 if folder == files.TPM_STATE:
                     os.mkdir(name, _FOLDER_MODE, dir_fd=fd)  # swtpm has to enter it
                 else:
@@ -281,7 +283,7 @@ def restore_saved(saved: Collection[SavedState]) -> None:
                     folders.remove(name, fd)
                 elif _is_there(before, fd):
                     folders.remove(name, fd)
-                    os.rename(before, name, src_dir_fd=fd, dst_dir_fd=fd)
+                    atomic_file.rename(before, name, durable=False, dir_fd=fd)
                 os.fsync(fd)
 
 

@@ -17,6 +17,7 @@ from saltvirt.backup.target import relay
 from saltvirt.host import paths
 from saltvirt.images import locks
 from saltvirt.schema import Message, optional
+from saltvirt.system import atomic_file
 from saltvirt.system.tls_listener import TlsEndpoint
 
 JOURNALS = f"{paths.STATE}/backups"
@@ -137,11 +138,7 @@ class BackupJournal:
                 os.unlink(self._path)
             return
         os.makedirs(JOURNALS, 0o700, exist_ok=True)
-        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump(session.to_answer(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{self._path}.new", self._path)
+        atomic_file.write(self._path, json.dumps(session.to_answer()).encode())
 
 
 def socket_path(guest: str) -> str:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 
 from saltvirt import errors, sanitize
+from saltvirt.system import atomic_file
 from saltvirt.units import short_repr
 
 _PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
@@ -132,17 +133,7 @@ class SafeFolder:
     def write(self, *parts: str, data: bytes) -> None:
         """Create or replace a file atomically."""
         with self._parent(parts) as (fd, name), self._os_errors(parts):
-            part = f"{TEMPORARY}{name}"
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part, dir_fd=fd)
-            try:
-                _write(part, data, fd)
-                os.replace(part, name, src_dir_fd=fd, dst_dir_fd=fd)
-                os.fsync(fd)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(part, dir_fd=fd)
-                raise
+            atomic_file.write(name, data, part=f"{TEMPORARY}{name}", dir_fd=fd)
 
     def sync(self, *parts: str) -> None:
         """Flush all files of a folder, and their names, to disk."""
@@ -162,8 +153,7 @@ class SafeFolder:
                 raise errors.AlreadyExists(
                     f"{self._display_path((*parts[:-1], to))} already exists"
                 )
-            os.replace(name, _part(to), src_dir_fd=fd, dst_dir_fd=fd)
-            os.fsync(fd)
+            atomic_file.rename(name, _part(to), dir_fd=fd)
 
     def remove(self, *parts: str) -> None:
         """Remove a file, a link itself, or a folder with its content."""
@@ -278,17 +268,6 @@ def _part(name: str) -> str:
     if not _PART.fullmatch(name) or name in (".", ".."):
         raise errors.BadAnswer(f"{short_repr(name)} is not a valid file name")
     return name
-
-
-def _write(name: str, data: bytes, fd: int) -> None:
-    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=fd)
-    try:
-        remaining = memoryview(data)
-        while remaining:
-            remaining = remaining[os.write(file, remaining) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def remove(name: str, fd: int) -> None:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from saltvirt import errors, units
-from saltvirt.ha.agent import store
 from saltvirt.ha.model import messages
+from saltvirt.system import atomic_file
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class DefinitionCache:
         if self._definitions.get(definition.name) == definition and os.path.exists(path):
             return
         self._definitions = {**self._definitions, definition.name: definition}
-        store.replace(path, definition.xml.encode(), durable=False)
+        atomic_file.write(path, definition.xml.encode(), durable=False)
 
     def _read(self, path: str, name: str) -> None:
         try:

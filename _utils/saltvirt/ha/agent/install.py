@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltvirt import errors
-from saltvirt.ha.agent import settings, store, trial
+from saltvirt.ha.agent import settings, trial
 from saltvirt.host import paths
-from saltvirt.system import zipapp
+from saltvirt.system import atomic_file, zipapp
 
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"
@@ -175,8 +175,7 @@ def _differs(path: str, data: bytes, result: InstallResult) -> bool:
 def _put(path: str, data: bytes, mode: int) -> None:
     try:
         os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-        store.replace(path, data)
-        os.chmod(path, mode)
+        atomic_file.write(path, data, mode=mode)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
 
@@ -186,7 +185,7 @@ def _put_program(paths: InstallPaths, agent: bytes) -> None:
     _put(trial_path, agent, 0o644)
     try:
         _run((paths.python, trial_path, "--check"), "the agent cannot be run here")
-        os.rename(trial_path, paths.program)
+        atomic_file.rename(trial_path, paths.program)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(trial_path)

@@ -22,6 +22,7 @@ from saltvirt.ha.model.messages import (
     GuestStatus,
 )
 from saltvirt.schema import Message, optional
+from saltvirt.system import atomic_file
 
 # a start with an unknown result has failed if libvirt reports the domain as off for this time
 UNCLEAR_S = 60
@@ -232,7 +233,7 @@ class InstanceTable:
 
     def _write(self) -> None:
         data = _to_old_format(InstanceFile(self._boot_id, self._instances).to_answer())
-        store.replace(self._path, json.dumps(data).encode(), durable=False)
+        atomic_file.write(self._path, json.dumps(data).encode(), durable=False)
 
 
 def reconcile(

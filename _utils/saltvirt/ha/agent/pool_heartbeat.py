@@ -22,11 +22,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from saltvirt import errors, sanitize
-from saltvirt.ha.agent import store
 from saltvirt.ha.agent.pool_keys import MAC
 from saltvirt.ha.agent.worker_process import WorkerProcess, serve_lines
 from saltvirt.ha.model.messages import Heartbeat
 from saltvirt.host.storage import mounts
+from saltvirt.system import atomic_file
 
 FOLDER = ".salt-virt-ha"
 _SUFFIX = ".beat"
@@ -194,7 +194,7 @@ def private_folder(parent: int, name: str, forbidden_mode: int) -> Iterator[int]
 
 def write(home: int, host: str, beat: bytes) -> None:
     """Write a heartbeat to the storage, atomically. Raises OSError."""
-    store.replace(host + _SUFFIX, beat, folder=home)
+    atomic_file.write(host + _SUFFIX, beat, dir_fd=home)
 
 
 def read_peers(home: int, host: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from saltvirt import errors
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.messages import Heartbeat, ReceivedHeartbeat
 from saltvirt.schema import Message
+from saltvirt.system import atomic_file
 
 MAC = "mac"
 _BYTES = 32
@@ -78,7 +79,7 @@ class PoolKeys:
 
     def _write(self) -> None:
         with contextlib.suppress(OSError):
-            store.replace(self._path, store.text(self._keys), durable=False)
+            atomic_file.write(self._path, store.text(self._keys), durable=False)
 
 
 def _mac(key: str, fields: Mapping[str, object]) -> str:

@@ -18,9 +18,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from saltvirt import errors, sanitize
-from saltvirt.ha.agent import definitions, pool_heartbeat, store
+from saltvirt.ha.agent import definitions, pool_heartbeat
 from saltvirt.ha.agent.definitions import GuestDefinition
 from saltvirt.ha.agent.worker_process import WorkerProcess, serve_lines
+from saltvirt.system import atomic_file
 
 FOLDER = "definitions"
 # interval after which a copy is written again, in case another host has overwritten it
@@ -129,7 +130,4 @@ def _put(home: int, host: str, file: str, xml: str | None) -> None:
         if pool_heartbeat.read_file(home, file) == data:
             return
     # two hosts may write at the same time: each uses a temporary file of its own
-    temporary = f".{host}"
-    store.replace(temporary, data, folder=home)
-    os.rename(temporary, file, src_dir_fd=home, dst_dir_fd=home)
-    store.sync_folder(home)
+    atomic_file.write(file, data, part=f".{host}", dir_fd=home)

@@ -6,7 +6,6 @@ because it may have contained a commitment.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import json
@@ -20,6 +19,7 @@ from saltvirt.ha.model.agent_view import AgentState, SavedAgentState, initial_st
 from saltvirt.ha.model.messages import WORKING, FenceVote, HostState
 from saltvirt.ha.model.registry import Registry
 from saltvirt.schema import AnyMessage, Message
+from saltvirt.system import atomic_file
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,6 @@ class Runtime(Message):
     watchdog_s: float | None = None
     lead_lease_s: float | None = None
     opened: bool = False
-
-
-class NotDurable(OSError):
-    """A file was replaced, but may not survive a power failure."""
 
 
 class AgentStore:
@@ -118,7 +114,7 @@ class AgentStore:
 
     def save(self, saved: SavedAgentState) -> None:
         """Write the state to disk. Raises OSError."""
-        replace(self._saved_path, text(_convert(saved, SavedFile)))
+        atomic_file.write(self._saved_path, text(_convert(saved, SavedFile)))
 
     def save_runtime(self, state: AgentState) -> None:
         """Write what a restart of the agent needs. Raises OSError if a field other than the time
@@ -129,7 +125,7 @@ class AgentStore:
         new = Runtime(self.boot_id, **values, opened=self.opened)
         old = self._runtime
         try:
-            replace(self._runtime_path, text(new), durable=False)
+            atomic_file.write(self._runtime_path, text(new), durable=False)
         except OSError:
             if old is None or _without_time(old) != _without_time(new):
                 raise
@@ -137,7 +133,7 @@ class AgentStore:
 
     def renew(self, boot: int) -> None:
         """Set the number of this boot."""
-        replace(self._boot_path, text(BootFile(self.boot_id, boot)))
+        atomic_file.write(self._boot_path, text(BootFile(self.boot_id, boot)))
 
     def _boot(self, runtime: Runtime | None) -> int:
         """Return the number of this boot. The first one is the time, so that a reinstalled host
@@ -210,39 +206,3 @@ def read(path: str) -> Any:
             f"{path} is damaged: {exc}. It may have contained a commitment: disarm high "
             "availability, shut down the guests of this host, then remove the file"
         ) from exc
-
-
-def replace(path: str, data: bytes, durable: bool = True, folder: int | None = None) -> None:
-    """Replace a file atomically. durable: it is on disk when this returns. folder: the handle of
-    the folder for a path without a slash. Raises OSError."""
-    new = f"{path}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    handle = os.open(new, flags, 0o600, dir_fd=folder)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.rename(new, path, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(new, dir_fd=folder)
-        raise
-    if durable:
-        try:
-            sync_folder(os.path.dirname(path) if folder is None else folder)
-        except OSError as exc:
-            raise NotDurable(exc.errno, exc.strerror, path) from exc
-
-
-def sync_folder(folder: str | int) -> None:
-    """Write the renames in a folder, given by path or handle, to disk. Raises OSError."""
-    if isinstance(folder, int):
-        os.fsync(folder)
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,6 +12,7 @@ from pathlib import Path
 from saltvirt import errors
 from saltvirt.ha.agent import store
 from saltvirt.schema import Message
+from saltvirt.system import atomic_file
 
 _TIMEOUT_S = 60
 _LONGEST = 500
@@ -41,7 +42,7 @@ def digest(path: str) -> str:
 def record_running(run: str, program: str, settings: str) -> None:
     """Record the files that the agent runs from now on. Raises OSError."""
     digests = RunningVersion(digest(program), digest(settings))
-    store.replace(file_of(run), store.text(digests), durable=False)
+    atomic_file.write(file_of(run), store.text(digests), durable=False)
 
 
 def read_running(path: str) -> RunningVersion | None:

@@ -7,9 +7,9 @@ import queue
 import threading
 from collections.abc import Callable
 
-from saltvirt.ha.agent.store import NotDurable
 from saltvirt.ha.model.agent_view import SavedAgentState
 from saltvirt.ha.model.state_disk import StateDisk
+from saltvirt.system.atomic_file import NotDurable
 
 _END_S = 5
 

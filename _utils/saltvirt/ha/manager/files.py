@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from saltvirt import errors, schema
 from saltvirt.fleet import private
-from saltvirt.system import file_lock
+from saltvirt.system import atomic_file, file_lock
 
 AnyMessage = TypeVar("AnyMessage", bound=schema.Message)
 
@@ -97,7 +97,7 @@ def _try_move(old: Path, new: Path) -> str:
 
 def _move(old: Path, new: Path) -> None:
     try:
-        os.rename(old, new)
+        atomic_file.rename(old, new)
     except OSError as exc:
         if exc.errno != errno.EXDEV:
             raise
@@ -105,30 +105,19 @@ def _move(old: Path, new: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(old, temporary)
         os.sync()
-        os.rename(temporary, new)
+        atomic_file.rename(temporary, new)
         shutil.rmtree(old)
 
 
 def write(path: Path, message: schema.Message) -> None:
     """Write the file. It is on disk when this returns."""
     private.write(str(path), _text(message))
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def write_volatile(path: Path, message: schema.Message) -> None:
     """Write a file that need not survive a power failure, without waiting for the disk."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    handle = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-    )
-    with open(handle, "w", encoding="utf-8") as file:
-        file.write(_text(message))
-    os.replace(temporary, path)
+    atomic_file.write(path, _text(message).encode(), durable=False)
 
 
 def _text(message: schema.Message) -> str:

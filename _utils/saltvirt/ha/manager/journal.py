@@ -12,7 +12,7 @@ from typing import Any
 
 from saltvirt import sanitize
 from saltvirt.ha.manager import files
-from saltvirt.system import file_lock
+from saltvirt.system import atomic_file, file_lock
 
 # maximum size of each of the two files
 MAX_BYTES = 8 * 1024**2
@@ -42,7 +42,7 @@ class HaJournal:
             os.close(handle)
         if full:
             with contextlib.suppress(FileNotFoundError):  # another process has renamed it
-                os.replace(self.path, self._older())
+                atomic_file.rename(self.path, self._older(), durable=False)
 
     def _older(self) -> Path:
         return self.path.with_suffix(".jsonl.1")

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from saltvirt import errors
 from saltvirt.host import own_files, paths
 from saltvirt.schema import Message
+from saltvirt.system import atomic_file
 
 FOLDER = f"{paths.STATE}/stands"
 # a process that only checks the lock holds it for a moment
@@ -53,18 +54,8 @@ def store(record: LiveRestoreRecord) -> None:
     """Write the record durably. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        path = _path(record.guest)
-        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(fd, "w", encoding="utf-8") as file:
-            json.dump(record.to_answer(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
-        folder = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        text = json.dumps(record.to_answer(), indent=1)
+        atomic_file.write(_path(record.guest), text.encode())
 
 
 def load(name: str) -> LiveRestoreRecord | None:

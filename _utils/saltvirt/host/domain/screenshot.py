@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import re
-import secrets
 import struct
 import time
 import zlib
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from saltvirt import errors, units
 from saltvirt.answers.reach import Screenshot
 from saltvirt.host import connection
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     import libvirt
@@ -116,17 +115,9 @@ def save(data: bytes, name: str, folder: str, path: str | None = None) -> str:
         path = os.path.join(folder, f"{name}-{stamp}.png")
     elif not isinstance(path, str) or not os.path.isabs(path) or "\0" in path:
         raise errors.InvalidInput(f"path {path!r} is not absolute")
-    part = f"{path}.{secrets.token_hex(8)}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        try:
-            with open(part, "xb", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-                file.write(data)
-            os.replace(part, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise
+        atomic_file.write(path, data, part=atomic_file.unique_part(path))
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
     return path

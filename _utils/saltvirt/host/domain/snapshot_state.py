@@ -19,6 +19,7 @@ from saltvirt.host import connection, own_files, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import files
 from saltvirt.snapshot.tree import SnapshotNode
+from saltvirt.system import atomic_file
 
 FOLDER = f"{paths.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"
@@ -65,7 +66,7 @@ def save(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snapshot
             for path in _files(tpm):
                 _copy_steady(f"{tpm}/{path}", f"{part}/{_TPM}/{path}")
         shutil.rmtree(target, ignore_errors=True)
-        os.rename(part, target)
+        atomic_file.rename(part, target)
 
 
 def not_restored(domain: libvirt.virDomain, snapshot: SnapshotNode) -> list[str]:
@@ -200,9 +201,8 @@ def _put_back(source: str, path: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o711, exist_ok=True)
     shutil.copyfile(source, part)
     _copy_owner(part, os.stat(source))
-    with open(part, "rb") as file:
-        os.fsync(file.fileno())
-    os.rename(part, path)
+    atomic_file.sync(part)
+    atomic_file.rename(part, path)
 
 
 @contextlib.contextmanager

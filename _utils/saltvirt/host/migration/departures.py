@@ -9,6 +9,7 @@ import os
 import time
 
 from saltvirt.host import paths
+from saltvirt.system import atomic_file
 
 FOLDER = f"{paths.STATE}/moved"
 
@@ -19,9 +20,7 @@ def record_departure(name: str, target: str, folder: str | None = None) -> None:
     with contextlib.suppress(OSError):  # the migration has succeeded nevertheless
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = os.path.join(folder, name)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"host": target, "at": time.time()}, file)
-        os.replace(f"{path}.new", path)
+        atomic_file.write(path, json.dumps({"host": target, "at": time.time()}).encode())
 
 
 def departure_reason(name: str, folder: str | None = None) -> str | None:

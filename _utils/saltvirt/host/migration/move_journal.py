@@ -19,6 +19,7 @@ from saltvirt.host import own_files, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
 from saltvirt.schema import AnyMessage, Message
+from saltvirt.system import atomic_file
 
 FOLDER = f"{paths.STATE}/migrations"
 
@@ -117,23 +118,9 @@ class MigrationJournal:
 def store(path: str, fact: Message) -> None:
     """Replace a JSON file durably. Raises OperationFailed."""
     try:
-        _write(path, json.dumps(fact.to_answer(), indent=1))
+        atomic_file.write(path, json.dumps(fact.to_answer(), indent=1).encode())
     except OSError as exc:
         raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
-
-
-def _write(path: str, text: str) -> None:
-    fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read(path: str, kind: type[AnyMessage]) -> AnyMessage | None:

@@ -25,6 +25,7 @@ from saltvirt.migration.checks import capacity
 from saltvirt.migration.checks.request import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
+from saltvirt.system import atomic_file
 
 FOLDER = f"{paths.STATE}/arrivals"
 # below locks.RUN, which is emptied when the host restarts
@@ -77,9 +78,7 @@ def _write(path: str, entries: dict[str, list[float]]) -> None:
     with contextlib.suppress(OSError, errors.OperationFailed):
         locks.private(os.path.dirname(path))
         with locks.exclusive(f"{path}.lock", timeout_s=0):
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(entries, file)
-            os.replace(f"{path}.new", path)
+            atomic_file.write(path, json.dumps(entries).encode(), durable=False)
 
 
 def is_reservation(path: str) -> bool:

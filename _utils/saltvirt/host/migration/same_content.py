@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage
+from saltvirt.system import atomic_file
 
 RECORD = f"{paths.STATE}/same.json"
 _MAX_RECORDS = 500
@@ -103,6 +104,5 @@ def _write(record: str, records: dict[str, Any]) -> None:
     """Store the results. If that fails, the file is compared again."""
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(record), mode=0o700, exist_ok=True)
-        with open(f"{record}.{os.getpid()}", "w", encoding="utf-8") as file:
-            json.dump(records, file)
-        os.replace(f"{record}.{os.getpid()}", record)
+        part = atomic_file.unique_part(record)
+        atomic_file.write(record, json.dumps(records).encode(), durable=False, part=part)

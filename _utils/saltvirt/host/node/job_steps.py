@@ -17,6 +17,7 @@ from typing import Any
 from saltvirt import settings
 from saltvirt.host.domain import guest_lock
 from saltvirt.images import locks
+from saltvirt.system import atomic_file
 
 # maximum delay of the events of a job that creates many guests
 BATCH_DELAY_S = 0.5
@@ -100,9 +101,8 @@ def record_step(steps_dir: str, within_s: float = 0) -> None:
     """
     path = os.path.join(locks.private(steps_dir), str(os.getpid()))
     with contextlib.suppress(OSError):  # a full /run must not stop the job
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"at": time.monotonic(), "within_s": within_s}, file)
-        os.replace(f"{path}.new", path)
+        step = {"at": time.monotonic(), "within_s": within_s}
+        atomic_file.write(path, json.dumps(step).encode(), durable=False)
 
 
 def last_step(steps_dir: str, pid: int | str) -> dict[str, float]:

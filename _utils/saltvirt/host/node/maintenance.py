@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.host import own_files, paths
+from saltvirt.system import atomic_file
 
 MARK = Path(paths.STATE, "maintenance.json")
 
@@ -42,18 +42,9 @@ def write(reason_text: str | None, guests: Iterable[str] = (), path: Path = MARK
     reason_text: the reason in the mark.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    new_path = path.with_suffix(".new")
     mark = MaintenanceMark(reason_text, tuple(sorted(guests)))
-    with open(new_path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(mark.to_answer()))
-        file.flush()
-        os.fsync(file.fileno())  # the host may be switched off soon after it is drained
-    os.replace(new_path, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    # durable: the host may be switched off soon after it is drained
+    atomic_file.write(path, json.dumps(mark.to_answer()).encode(), mode=0o644)
 
 
 def clear(path: Path = MARK) -> None:

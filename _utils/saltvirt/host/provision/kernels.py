@@ -12,6 +12,7 @@ from saltvirt import errors
 from saltvirt.host.storage import mount_guard
 from saltvirt.images import checksum, clone, locks, sources
 from saltvirt.spec.base import value_or_none
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import Tools
@@ -68,8 +69,8 @@ def _fetch(path: str, source: str, tools: Tools) -> None:
         if os.path.exists(path) and filecmp.cmp(path, part, shallow=False):
             return
         os.chmod(part, 0o644)
-        clone.flush(part)
-        os.replace(part, path)
+        atomic_file.sync(part)
+        atomic_file.rename(part, path)
 
 
 def _require_complete(part: str, source: str, tools: Tools) -> None:

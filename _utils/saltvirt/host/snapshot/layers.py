@@ -22,6 +22,7 @@ from saltvirt.host.connection import libvirt
 from saltvirt.host.snapshot import checkpoints
 from saltvirt.host.storage import deletion, files, usage
 from saltvirt.images import chain, clone, confined, header
+from saltvirt.system import atomic_file
 from saltvirt.xml import tree
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _recreate_layers(
                     raise errors.OperationFailed(f"{path} is not reset: {reason}")
             _point_at(conn, domain, layer_list)
             for path, new_path in new_paths.items():
-                os.replace(new_path, path)
+                atomic_file.rename(new_path, path)
 
 
 def remove(

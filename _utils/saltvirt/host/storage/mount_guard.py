@@ -17,6 +17,7 @@ from collections.abc import Container, Iterator
 from saltvirt import errors
 from saltvirt.host import paths
 from saltvirt.host.storage import bounded_io, mounts
+from saltvirt.system import atomic_file
 
 # one file per mount point, which contains the path
 FOLDER = f"{paths.STATE}/mount-points"
@@ -157,14 +158,9 @@ def _write(point: str) -> None:
     path = _note(point)
     if os.path.exists(path):
         return
-    part = os.path.join(FOLDER, f".{os.path.basename(path)}.{os.getpid()}")
     try:
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        with open(part, "wb") as file:
-            file.write(os.fsencode(point))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(part, path)
+        atomic_file.write(path, os.fsencode(point), part=atomic_file.unique_part(path))
     except OSError as exc:
         raise errors.OperationFailed(
             f"cannot record the mount point {point}: {path}: {exc.strerror}"

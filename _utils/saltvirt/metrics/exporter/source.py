@@ -3,9 +3,7 @@ periodically."""
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -14,6 +12,7 @@ from saltvirt import errors, units
 from saltvirt.metrics.exporter import text
 from saltvirt.metrics.exporter.readers import PeriodicReader
 from saltvirt.metrics.model.family import Family, Labels, Sample, gauge, single_gauge
+from saltvirt.system import atomic_file
 
 Families = list[Family]
 _FILE = re.compile(r"/[^\x00-\x1f\x7f]*\.prom")
@@ -73,14 +72,7 @@ def export_once(
 def _write(path: str, data: bytes) -> None:
     """Write the file atomically, so that readers see the old or the new content."""
     try:
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(path), delete=False) as file:
-            try:
-                file.write(data)
-                os.fchmod(file.fileno(), 0o644)
-                file.flush()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        part = atomic_file.unique_part(path)
+        atomic_file.write(path, data, mode=0o644, durable=False, part=part)
     except OSError as exc:
         raise errors.OperationFailed(f"{path} cannot be written: {exc.strerror or exc}") from exc

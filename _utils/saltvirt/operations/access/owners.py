@@ -22,7 +22,7 @@ from saltvirt import errors, names
 from saltvirt.fleet import private
 from saltvirt.rights.grants import ResourceAmount
 from saltvirt.schema import Message, optional
-from saltvirt.system import file_lock
+from saltvirt.system import atomic_file, file_lock
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def store_unrecorded(opts: file_lock.Opts, name: str) -> None:
     is full. Raises OSError."""
     folder = _unrecorded(opts)
     folder.mkdir(mode=0o700, exist_ok=True)
-    os.replace(_making(opts) / name, folder / name)
+    atomic_file.rename(_making(opts) / name, folder / name)
 
 
 def unrecorded(opts: file_lock.Opts) -> dict[str, PendingGuest]:

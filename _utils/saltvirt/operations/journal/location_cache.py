@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from saltvirt.placement.facts import ACTIVE
+from saltvirt.system import atomic_file
 
 FILES = 16384
 # maximum size of the record of a host
@@ -46,15 +46,14 @@ def store(opts: dict[str, Any], name: str, host: str) -> None:
     """Record that the guest was seen on the host."""
     if load(opts, name) == host:
         return
-    path = _path(opts, name)
-    part = path.with_name(f".{secrets.token_hex()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            part.write_text(json.dumps([name, host]), encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        _write(_path(opts, name), json.dumps([name, host]))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = atomic_file.unique_part(path)
+    atomic_file.write(path, text.encode(), mode=0o644, durable=False, part=part)
 
 
 def forget(opts: dict[str, Any], name: str) -> None:
@@ -94,13 +93,7 @@ def store_host(opts: dict[str, Any], host: str, guests: Mapping[str, str]) -> No
         if path.exists() and path.read_text(encoding="utf-8") == text:
             os.utime(path)
             return
-        part = path.with_name(f".{secrets.token_hex()}")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            part.write_text(text, encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        _write(path, text)
 
 
 def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:

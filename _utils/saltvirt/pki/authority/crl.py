@@ -12,6 +12,7 @@ from saltvirt.errors import NotFound, PkiError
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.store import AUTHORITIES, USES
 from saltvirt.pki.common import certs, files
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def revoke(store: CertificateStore, host: str, is_hypervisor: bool = False) -> i
         )
     files.folder(folder)
     files.folder(folder / _BAN)
-    files.sync_folder(folder)
+    atomic_file.sync(folder)
     with store.exclusive():
         issued = _issued_certs(folder)
         revocations = record(store)

@@ -22,6 +22,7 @@ from saltvirt.errors import PkiError
 from saltvirt.pki.authority import ca, crl
 from saltvirt.pki.authority.store import AUTHORITIES
 from saltvirt.pki.common import certs, files
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from saltvirt.pki.authority.policy import CertificatePolicy
@@ -119,7 +120,7 @@ def _forget_old(store: CertificateStore) -> None:
     for name in AUTHORITIES:
         for path in ca.paths(store, name, "old-"):
             path.unlink(missing_ok=True)
-    files.sync_folder(store.base)
+    atomic_file.sync(store.base)
 
 
 def _lists(store: CertificateStore) -> None:

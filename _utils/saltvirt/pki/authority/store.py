@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.common import certs, files
+from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     import datetime
@@ -140,7 +141,7 @@ class CertificateStore:
         """Write a JSON record; None removes it."""
         if value is None:
             self.path(name).unlink(missing_ok=True)
-            files.sync_folder(self.base)
+            atomic_file.sync(self.base)
         else:
             files.write(self.path(name), json.dumps(value, indent=1, sort_keys=True).encode())
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
+from saltvirt.system import atomic_file
+from saltvirt.system.atomic_file import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-# (uid, gid)
-Owner = tuple[int, int]
 
 _TEMPORARY = ".saltvirt-"
 
@@ -65,45 +64,26 @@ def write_all(new_files: Iterable[NewFile]) -> None:
             _stage(new, staged)
         for temporary, new in staged:
             path = new.path
-            os.replace(temporary, path)
-            sync_folder(path.parent)
+            atomic_file.rename(temporary, path)
     except OSError as exc:
         raise PkiError(f"cannot write {path}: {exc.strerror}") from exc
     finally:
         for temporary, _new in staged:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            atomic_file.discard(temporary)
 
 
 def _stage(new: NewFile, staged: list[tuple[str, NewFile]]) -> None:
-    prefix = f"{_TEMPORARY}{new.path.name}."
-    handle, temporary = tempfile.mkstemp(prefix=prefix, dir=new.path.parent)
+    temporary = str(new.path.with_name(f"{_TEMPORARY}{new.path.name}.{secrets.token_hex(8)}"))
+    os.close(atomic_file.stage(temporary, new.data, mode=new.mode, owner=new.owner))
     staged.append((temporary, new))
-    with os.fdopen(handle, "wb") as stream:
-        os.fchmod(handle, new.mode)
-        if new.owner is not None:
-            os.fchown(handle, *new.owner)
-        stream.write(new.data)
-        stream.flush()
-        os.fsync(handle)
 
 
 def rename(source: str | Path, target: str | Path) -> None:
     """Move a file over another one within a folder, durably."""
     try:
-        os.replace(source, target)
-        sync_folder(Path(target).parent)
+        atomic_file.rename(source, target)
     except OSError as exc:
         raise PkiError(f"cannot move {source} to {target}: {exc.strerror}") from exc
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in the folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def folder(path: str | Path, mode: int = 0o700, owner: Owner | None = None) -> Path:

@@ -17,7 +17,7 @@ from saltvirt.pki.common import files
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from saltvirt.pki.common.files import Owner
+    from saltvirt.system.atomic_file import Owner
 
 _ROOT = (0, 0)
 _ABSOLUTE = re.compile("/[^\\x00-\\x1f\\x7f-\\x9f]{0,200}")
