@@ -65,13 +65,13 @@ def test_what_is_gone_is_removed_again_without_a_word(folder):
 def test_a_file_that_another_takes_the_place_of_is_not_held(folder, monkeypatch, alone):
     """Whoever removed it held it alone; the lock of one that is open only is worth nothing."""
     folder.write("a", data=b"old")
-    lock = SafeFolder._flock
+    lock = SafeFolder._lock
 
-    def late(self, *how):
+    def late(self, *how, **options):
         folder.write("a", data=b"new")
-        lock(self, *how)
+        lock(self, *how, **options)
 
-    monkeypatch.setattr(SafeFolder, "_flock", late)
+    monkeypatch.setattr(SafeFolder, "_lock", late)
     another = pytest.raises(errors.NotFound, match="root/a was replaced")
     with another, folder.file_lock("a", exclusive=alone):
         pytest.fail("it is held")
@@ -86,7 +86,7 @@ def test_why_there_is_no_lock_is_said(folder):
     fd = os.open(f"{folder.root}/a", os.O_PATH)
     try:
         with pytest.raises(errors.OperationFailed, match=r"cannot lock .*root/a: Bad file desc"):
-            folder._flock(fd, 2, 0, ("a",))
+            folder._lock(fd, ("a",))
     finally:
         os.close(fd)
 

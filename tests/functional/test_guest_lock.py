@@ -16,6 +16,7 @@ import pytest
 from saltvirt import errors
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.storage import file_probe, unchanged_disks
+from saltvirt.system import file_lock
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """
@@ -103,7 +104,7 @@ def test_a_lock_that_its_holder_has_just_removed_is_taken_anew(tmp_path, monkeyp
         locked.append(how)
 
     names = {"LOCK_EX": fcntl.LOCK_EX, "LOCK_NB": fcntl.LOCK_NB, "flock": late}
-    monkeypatch.setattr(guest_lock, "fcntl", SimpleNamespace(**names))
+    monkeypatch.setattr(file_lock, "fcntl", SimpleNamespace(**names))
     with guest_lock.acquire(tmp_path, "virt.start", "web1", wait_s=30):
         assert len(locked) == 2
         assert "virt.start, process" in path.read_text()

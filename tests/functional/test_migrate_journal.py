@@ -1,5 +1,6 @@
 """The journal of a migration: one holder, whole on the disk, gone when it is over."""
 
+import fcntl
 import json
 import os
 import re
@@ -139,7 +140,7 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkey
     """Two that wait for the same file would hold two different ones."""
     journal, real, removed = (
         move_journal.MigrationJournal(tmp_path, "web1"),
-        move_journal.fcntl.flock,
+        fcntl.flock,
         [],
     )
 
@@ -153,7 +154,7 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkey
             os.unlink(f"{journal.path}.lock")
             (tmp_path / "web1.json.lock").touch()
 
-    monkeypatch.setattr(move_journal.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     before = open_files()
     with journal:
         monkeypatch.undo()

@@ -176,3 +176,56 @@ def test_one_deployment_of_a_name_at_a_time_and_those_of_other_names_besides(tmp
     with pytest.raises(ZeroDivisionError), lock.deployment(config, "a"):
         raise ZeroDivisionError
     assert open_files() == before
+
+
+# -- locks of any file ----------------------------------------------------------------------------
+
+
+def test_a_lock_is_shared_or_exclusive(path):
+    first = file_lock.acquire(path, shared=True)
+    second = file_lock.acquire(path, shared=True)
+    assert first is not None and second is not None and file_lock.acquire(path) is None
+    os.close(first)
+    os.close(second)
+    with open(path) as file:
+        assert file_lock.lock(file)
+        assert file_lock.acquire(path, shared=True) is None
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_a_wait_for_a_lock_ends_with_its_timeout(path, monkeypatch):
+    handle, clock = file_lock.acquire(path), Clock()
+    monkeypatch.setattr(file_lock, "time", clock)
+    before = open_files()
+    assert file_lock.acquire(path, timeout_s=3) is None and open_files() == before
+    assert 3 <= clock.monotonic() < 4
+    monkeypatch.setattr(clock, "sleep", lambda _seconds: os.close(handle))
+    os.close(file_lock.acquire(path, timeout_s=3))
+
+
+def test_a_link_in_the_place_of_a_lock_is_an_error(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic"):
+        file_lock.acquire(tmp_path / "lock")
+    assert not (tmp_path / "other").exists()
+
+
+def test_where_there_are_no_locks_it_is_an_error_and_nothing_stays_open(path, monkeypatch):
+    def none(_file, _how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    before = open_files()
+    with pytest.raises(OSError, match="No locks"):
+        file_lock.acquire(path)
+    assert open_files() == before
+
+
+def test_a_lock_whose_file_was_removed_is_worth_nothing(path):
+    handle = file_lock.acquire(path)
+    assert file_lock.is_current(handle, path)
+    os.unlink(path)
+    assert not file_lock.is_current(handle, path)
+    os.close(file_lock.acquire(path))
+    assert not file_lock.is_current(handle, path)
+    os.close(handle)

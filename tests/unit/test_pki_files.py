@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.common import files, seal
+from saltvirt.system import file_lock
 from tests.machine import open_files
 
 
@@ -200,7 +201,7 @@ def test_who_waits_gets_it_or_is_told_who_has_it(tmp_path, monkeypatch):
         slept.append(seconds)
         clock[0] += 1
 
-    monkeypatch.setattr(files, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(file_lock, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     with files.locked(path):
         words = f"another process has held {path} for 3 s: find it with fuser {path}"
         with pytest.raises(PkiError, match=words), files.locked(path, timeout_s=3):
@@ -208,7 +209,7 @@ def test_who_waits_gets_it_or_is_told_who_has_it(tmp_path, monkeypatch):
     assert len(slept) == 4, "one who waits three seconds asks in the last of them, too"
     holder = files.locked(path)
     holder.__enter__()
-    monkeypatch.setattr(files.time, "sleep", lambda seconds: holder.__exit__(None, None, None))
+    monkeypatch.setattr(file_lock.time, "sleep", lambda seconds: holder.__exit__(None, None, None))
     with files.locked(path, timeout_s=3):
         assert len(slept) == 4, "and it is free by then"
     with pytest.raises(PkiError, match=r"cannot open the lock .*: Is a directory"):

@@ -9,7 +9,6 @@ request for a permission, and every grant, removes such files.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from saltvirt.fleet import private, syndic, target
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.revert import UndoStack
 from saltvirt.schema import Message, optional
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 
 if TYPE_CHECKING:
     from saltvirt.fleet.client import Fleet
@@ -206,11 +205,7 @@ def _is_orphaned(path: str, file: BinaryIO) -> bool:
 
 def _free(file: IO[Any]) -> bool:
     """Return whether no process holds the lock of a file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return file_lock.lock(file, shared=True)
 
 
 @contextlib.contextmanager

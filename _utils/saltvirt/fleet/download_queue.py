@@ -9,7 +9,6 @@ either: only one entry of each host counts for others, for at most ``MAX_HOLD_S`
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 
 from saltvirt import errors, settings
 from saltvirt.schema import Message
+from saltvirt.system import file_lock
 
 AT_ONCE = 4
 LEASE_S = 60
@@ -90,21 +90,6 @@ class DownloadQueue:
                 entry.copies, entry.since = True, now
             return 0 if entry.copies else ahead
 
-    @staticmethod
-    def _lock(file: TextIO, path: str) -> None:
-        """Lock the file, with a timeout: a hanging process must not block the master's workers."""
-        end = time.monotonic() + LOCK_S
-        while True:
-            try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise errors.OperationFailed(
-                        f"another process has locked {path} for {LOCK_S} s: find it with fuser "
-                        f"{path}"
-                    ) from None
-                time.sleep(0.02)
-
     @contextlib.contextmanager
     def _queue(self) -> Iterator[list[QueueEntry]]:
         """Yield the locked queue as a list of entries. Changes are saved."""
@@ -112,7 +97,10 @@ class DownloadQueue:
         path = os.path.join(self._folder, "copies")
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(fd, "r+", encoding="utf-8") as file:
-            self._lock(file, path)
+            if not file_lock.lock(file, timeout_s=LOCK_S):  # must not block the master's workers
+                raise errors.OperationFailed(
+                    f"another process has locked {path} for {LOCK_S} s: find it with fuser {path}"
+                )
             queue = _read(file)
             yield queue
             file.seek(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.host import paths
+from saltvirt.system import file_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ def private_folder(parent: str, prefix: str) -> tuple[str, int]:
         _sweep(parent, prefix)
         folder = tempfile.mkdtemp(dir=parent, prefix=prefix)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        file_lock.lock(fd)
     return folder, fd
 
 
@@ -86,8 +86,8 @@ def _remove_unused(folder: str) -> None:
     with contextlib.suppress(OSError):  # it is in use, or gone
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if file_lock.lock(fd):
+                shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(fd)
 
@@ -129,13 +129,11 @@ def _open(path: str) -> int:
 def _wait(fd: int, path: str, timeout_s: float, progress: Callable[[], object]) -> None:
     last_progress, end, pause = progress(), time.monotonic() + timeout_s, _PAUSE_S
     while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if file_lock.lock(fd):
             return
-        except BlockingIOError:
-            now = progress()
-            if now != last_progress:
-                last_progress, end = now, time.monotonic() + timeout_s
+        now = progress()
+        if now != last_progress:
+            last_progress, end = now, time.monotonic() + timeout_s
         if time.monotonic() > end:
             raise errors.OperationFailed(
                 f"waited {timeout_s} s for the lock {path}, which {holder(fd)} holds: end "

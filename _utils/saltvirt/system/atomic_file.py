@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
+import math
 import os
 import secrets
 import stat
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from saltvirt import errors, units
+from saltvirt.system import file_lock
 
 MODE = 0o600
 
@@ -74,7 +75,7 @@ def stage(
     handle = _create_part(part, dir_fd)
     try:
         if lock:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            file_lock.lock(handle, timeout_s=math.inf)  # sweepers hold it for an instant
         if mode != MODE:
             os.fchmod(handle, mode)
         if owner is not None:

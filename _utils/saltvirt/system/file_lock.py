@@ -1,5 +1,7 @@
-"""Locked files of this master. The owner of a lock is visible, the kernel releases the lock when
-the owner's process ends in any way, and each wait for a lock has a timeout."""
+"""Locked files. The kernel releases a lock when its owner's process ends in any way.
+
+Locks of the master name their owner, and each wait for them has a timeout.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from saltvirt import errors, settings
 
@@ -23,6 +25,45 @@ _POLL_S = 0.5
 _MAX_OWNER_BYTES = 300
 
 
+def lock(
+    file: int | IO[Any], *, shared: bool = False, timeout_s: float = 0, poll_s: float = 0.02
+) -> bool:
+    """Lock an open file or folder. Return whether it is locked; False if another process holds it
+    until the timeout. Raises OSError if the file system does not support locks."""
+    operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(file, operation)
+            return True
+        except (BlockingIOError, PermissionError):
+            if timeout_s <= 0 or time.monotonic() > deadline_s:
+                return False
+        time.sleep(poll_s)
+
+
+def acquire(path: str | Path, *, shared: bool = False, timeout_s: float = 0) -> int | None:
+    """Open a lock file, create it if necessary, and lock it. Return its descriptor; None if another
+    process holds it until the timeout. Raises OSError, also for a link."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if lock(handle, shared=shared, timeout_s=timeout_s):
+            return handle
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
+
+
+def is_current(handle: int, path: str) -> bool:
+    """Return whether the path still names the open file, which its last owner may have removed."""
+    try:
+        return os.stat(path).st_ino == os.fstat(handle).st_ino
+    except FileNotFoundError:
+        return False
+
+
 def queue_timeout_s(opts: Opts) -> int:
     """Return the timeout of a wait for other operations, from the master's configuration."""
     return settings.integer(settings.of_master(opts), "queue_timeout", QUEUE_TIMEOUT_S)
@@ -34,11 +75,8 @@ def take(path: Path, purpose: str) -> int | None:
 
     purpose: the operation, as the text about the owner shows it.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
+    handle = acquire(path)
+    if handle is None:
         return None
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     text = f"{purpose}, process {os.getpid()} of {_user()}, since {since}".encode()
@@ -55,10 +93,7 @@ def is_taken(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
+        return not lock(handle, shared=True)
     finally:
         os.close(handle)
 

@@ -8,9 +8,9 @@ returns and file names are of no use to others.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -23,7 +23,7 @@ from saltvirt import errors, units
 from saltvirt.console.master.guest_connection import GuestConnection
 from saltvirt.fleet import private
 from saltvirt.schema import Message
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 
 LIFE_S = 30
 # lifetime of a ticket in preparation, while the guest's hypervisor is asked
@@ -121,11 +121,9 @@ def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
             f"{directory} is not a folder that only this user can access: remove it"
         )
     os.chmod(directory, 0o700)
-    lock = os.open(
-        directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
+    lock = file_lock.acquire(directory / ".lock", timeout_s=math.inf)  # held for moments
+    assert lock is not None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # held for moments
         existing = _sweep(directory)
         if secret_digest in existing:
             raise errors.AlreadyExists("a ticket for this secret exists: use another secret")

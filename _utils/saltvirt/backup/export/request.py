@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -17,7 +16,7 @@ from saltvirt.backup.target import relay
 from saltvirt.host import paths
 from saltvirt.images import locks
 from saltvirt.schema import Message, optional
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 from saltvirt.system.tls_listener import TlsEndpoint
 
 JOURNALS = f"{paths.STATE}/backups"
@@ -109,14 +108,12 @@ class BackupJournal:
     def lock(self) -> Iterator[BackupJournal]:
         """Lock the journal for the block. Raises OperationFailed."""
         path = os.path.join(locks.private(RUN), f"{_file_stem(self.guest)}.lock")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = file_lock.acquire(path)
+        if handle is None:
+            raise errors.OperationFailed(
+                f"another backup of {self.guest} is running on this host: wait until it is done"
+            )
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as exc:
-                raise errors.OperationFailed(
-                    f"another backup of {self.guest} is running on this host: wait until it is done"
-                ) from exc
             yield self
         finally:
             os.close(handle)

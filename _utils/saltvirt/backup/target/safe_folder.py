@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 
 from saltvirt import errors, sanitize
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 from saltvirt.units import short_repr
 
 _PART = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_PAUSE_S = 0.1
 _LONGEST_OWNER = 200
 TEMPORARY = ".part-"
 
@@ -167,7 +164,7 @@ class SafeFolder:
         processes that find it locked. Raises Busy."""
         fd = self._file(parts, os.O_RDWR | os.O_CREAT)
         try:
-            self._flock(fd, fcntl.LOCK_EX, wait_s, parts)
+            self._lock(fd, parts, wait_s=wait_s)
             with contextlib.suppress(OSError):  # full: only the message is lost
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{purpose}, process {os.getpid()}".encode() if purpose else b"", 0)
@@ -184,7 +181,7 @@ class SafeFolder:
             with contextlib.ExitStack() as locked:
                 if not exclusive and self.is_read_only:  # a server may refuse locks
                     locked.enter_context(contextlib.suppress(LockUnsupported))
-                self._flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, 0, parts)
+                self._lock(fd, parts, shared=not exclusive)
             with self.open_file(*parts) as now:
                 if os.fstat(now).st_ino != os.fstat(fd).st_ino:
                     raise errors.NotFound(f"{self._display_path(parts)} was replaced")
@@ -192,22 +189,17 @@ class SafeFolder:
         finally:
             os.close(fd)
 
-    def _flock(self, fd: int, operation: int, wait_s: float, parts: tuple[str, ...]) -> None:
-        end = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(fd, operation | fcntl.LOCK_NB)
-                return
-            except OSError as exc:
-                if exc.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise LockUnsupported(
-                        f"cannot lock {self._display_path(parts)}: {_reason(exc)}"
-                    ) from exc
-            if time.monotonic() >= end:
-                raise Busy(
-                    f"{self._display_path(parts[:-1])} is locked by another process{_owner(fd)}"
-                )
-            time.sleep(_PAUSE_S)
+    def _lock(
+        self, fd: int, parts: tuple[str, ...], shared: bool = False, wait_s: float = 0
+    ) -> None:
+        try:
+            locked = file_lock.lock(fd, shared=shared, timeout_s=wait_s)
+        except OSError as exc:
+            raise LockUnsupported(
+                f"cannot lock {self._display_path(parts)}: {_reason(exc)}"
+            ) from exc
+        if not locked:
+            raise Busy(f"{self._display_path(parts[:-1])} is locked by another process{_owner(fd)}")
 
     def _file(self, parts: tuple[str, ...], flags: int) -> int:
         with self._parent(parts) as (parent, name), self._os_errors(parts):

@@ -7,7 +7,6 @@ because it may have contained a commitment.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import time
@@ -19,7 +18,7 @@ from saltvirt.ha.model.agent_view import AgentState, SavedAgentState, initial_st
 from saltvirt.ha.model.messages import WORKING, FenceVote, HostState
 from saltvirt.ha.model.registry import Registry
 from saltvirt.schema import AnyMessage, Message
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,9 @@ class AgentStore:
         """Raise OperationFailed if another agent is running."""
         self._make_folders()
         path = f"{self.run_folder}/agent.lock"
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise errors.OperationFailed(f"another agent has locked {path}") from exc
+        self._lock = file_lock.acquire(path)
+        if self._lock is None:
+            raise errors.OperationFailed(f"another agent has locked {path}")
 
     def _make_folders(self) -> None:
         for folder in (self.state_folder, self.run_folder):

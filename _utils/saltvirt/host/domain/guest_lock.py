@@ -7,7 +7,6 @@ process, and it names its owner. It does not exclude plain libvirt: see ``still`
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -18,6 +17,7 @@ from saltvirt import errors, settings
 from saltvirt.host import paths
 from saltvirt.host.domain import live_restores
 from saltvirt.images import locks
+from saltvirt.system import file_lock
 
 FOLDER = paths.LOCKS
 # most operations take less time; the error names a longer one
@@ -93,11 +93,9 @@ def owners(lock_dir: str) -> dict[str, str]:
 def _owner(path: str) -> str | None:
     """Return the owner of a lock, or None."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read(300) or "an operation that has just begun"
-    return None
+        if file_lock.lock(file, shared=True):
+            return None
+        return file.read(300) or "an operation that has just begun"
 
 
 def _wait_for_lock(path: str, name: str, deadline: float) -> int:
@@ -115,15 +113,12 @@ def _wait_for_lock(path: str, name: str, deadline: float) -> int:
 
 def _try_lock(path: str) -> tuple[int | None, str | None]:
     """Return (descriptor of the locked file or None, owner)."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    owner = ""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(path).st_ino == os.fstat(handle).st_ino:
-            return handle, None
-    except BlockingIOError:
-        owner = os.pread(handle, 300, 0).decode(errors="replace")
-    except FileNotFoundError:  # the last owner has just removed the file
-        pass
+    handle = file_lock.acquire(path)
+    if handle is None:
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            return None, file.read(300).decode(errors="replace")
+        return None, ""
+    if file_lock.is_current(handle, path):
+        return handle, None
     os.close(handle)
-    return None, owner
+    return None, ""

@@ -7,19 +7,16 @@ name.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
 from urllib.parse import quote
 
 from saltvirt import errors
 from saltvirt.host import own_files, paths
 from saltvirt.schema import Message
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 
 FOLDER = f"{paths.STATE}/stands"
 # a process that only checks the lock holds it for a moment
@@ -96,33 +93,21 @@ def server_lock(name: str) -> Iterator[None]:
     """Mark this process as the one that serves the backup on this host. Raises OperationFailed if
     another process does."""
     with open(_lock(name), "a+", encoding="ascii") as file:
-        _take(file, name)
+        if not file_lock.lock(file, timeout_s=_LOCK_WAIT_S):
+            raise errors.OperationFailed(
+                f"another process serves the backup from which {name} runs"
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
 
 
-def _take(file: IO[str], name: str) -> None:
-    deadline = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            if time.monotonic() > deadline:
-                raise errors.OperationFailed(
-                    f"another process serves the backup from which {name} runs"
-                ) from exc
-        time.sleep(0.05)
-
-
 def server_pid(name: str) -> int | None:
     """Return the process that serves the backup on this host, or None."""
     try:
         with open(_lock(name), encoding="ascii") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not file_lock.lock(file, shared=True):
                 return int(file.read(20) or 0) or None
     except (FileNotFoundError, ValueError):
         pass

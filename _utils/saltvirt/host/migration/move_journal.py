@@ -6,7 +6,6 @@ A killed process leaves its journal; the next operation ends what it began.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from saltvirt.host import own_files, paths
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
 from saltvirt.schema import AnyMessage, Message
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 
 FOLDER = f"{paths.STATE}/migrations"
 
@@ -47,19 +46,14 @@ class MigrationJournal:
     def _try_lock(self) -> int | None:
         """Return the descriptor of the locked file, or None if the last owner has just removed
         it."""
-        handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(f"{self.path}.lock").st_ino == os.fstat(handle).st_ino:
-                return handle
-        except BlockingIOError as exc:
-            os.close(handle)
+        handle = file_lock.acquire(f"{self.path}.lock")
+        if handle is None:
             raise errors.OperationFailed(
                 f"another migration of {self.name} is at work here: wait for it, "
                 "or end it with virt.migrate_abort"
-            ) from exc
-        except FileNotFoundError:
-            pass
+            )
+        if file_lock.is_current(handle, f"{self.path}.lock"):
+            return handle
         os.close(handle)
         return None
 

@@ -9,7 +9,6 @@ responds through it. Removing a bridge works in the same way.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -28,6 +27,7 @@ from saltvirt.host import paths
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan, encoded
+from saltvirt.system import file_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -481,10 +481,8 @@ def _exclusive() -> Iterator[None]:
     files and disarm the rollback."""
     SAVED_FOLDER.parent.mkdir(parents=True, exist_ok=True)
     with open(SAVED_FOLDER.with_suffix(".lock"), "w", encoding="utf-8") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise OperationFailed(_UNDER_WAY) from exc
+        if not file_lock.lock(handle):
+            raise OperationFailed(_UNDER_WAY)
         yield
 
 

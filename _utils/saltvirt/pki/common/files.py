@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltvirt.errors import PkiError
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock
 from saltvirt.system.atomic_file import Owner
 
 if TYPE_CHECKING:
@@ -132,25 +130,14 @@ def locked(path: str | Path, shared: bool = False, timeout_s: float = 60) -> Ite
     ``timeout_s``.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = file_lock.acquire(path, shared=shared, timeout_s=timeout_s)
     except OSError as exc:
         raise PkiError(f"cannot open the lock {path}: {exc.strerror}") from exc
+    if handle is None:
+        raise PkiError(
+            f"another process has held {path} for {timeout_s} s: find it with fuser {path}"
+        )
     try:
-        _wait(handle, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout_s)
         yield
     finally:
         os.close(handle)
-
-
-def _wait(handle: int, path: str | Path, kind: int, timeout_s: float) -> None:
-    end = time.monotonic() + timeout_s
-    while True:
-        try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise PkiError(
-                    f"another process has held {path} for {timeout_s} s: find it with fuser {path}"
-                ) from None
-            time.sleep(0.02)
