@@ -13,15 +13,13 @@ import pytest
 pytest.importorskip("salt.key")
 
 from saltvirt import errors
-from saltvirt.fleet import authorization
+from saltvirt.fleet import authorization, secret
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.create import deploy
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
 from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.purge import Purge
-from saltvirt.operations.journal import evacuated
-from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.pki.authority import crl
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.placement import policy
@@ -301,29 +299,6 @@ def test_the_key_of_its_own_guest_goes(cloud, store, pairs, deleted):  # noqa: F
     assert deleted == ["db1"]
 
 
-@pytest.mark.parametrize("verb", ["purge", "rename", "renamed to", "init", "clone"])
-def test_a_guest_that_comes_after_one_that_was_moved_away_is_not_that_one(
-    cloud, store, pairs, deleted, verb  # noqa: F811
-):  # fmt: skip
-    """virt.restore would take it to where the earlier one was."""
-    name = {"purge": "db1", "rename": "db1"}.get(verb, "web1")
-    evacuated.store(
-        cloud.opts, "hv7", {"other": "other", name: name}
-    )  # as earlier versions have it
-    evacuated.store(cloud.opts, "hv8", {name: name})
-    {
-        "purge": lambda: Purge(cloud, "db1").run(),
-        "rename": lambda: RenameGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
-        "renamed to": lambda: RenameGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
-        "init": lambda: PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(
-            "hv1"
-        ),
-        "clone": lambda: CloneGuest(cloud, cloud.report("web1", "x"), "db1", "web1").run(),
-    }[verb]()
-    assert evacuated.load(cloud.opts, "hv7") == {"other": "other"}
-    assert evacuated.load(cloud.opts, "hv8") == {}
-
-
 @pytest.mark.parametrize(
     ("made", "why"),
     [
@@ -415,7 +390,7 @@ SECRET = {
 
 
 def make_with_secrets(cloud, verb="init"):
-    """What the host was asked, and what it could know meanwhile."""
+    """(what the host could know meanwhile, what came of it)."""
     known = []
 
     def make(name, **asked):
@@ -431,17 +406,29 @@ def make_with_secrets(cloud, verb="init"):
             init = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report("web1", "init"))
             init.slot = mock.Mock()
             init.check_secrets(["hv1"])
-            init.create_on("hv1", undo, mock.Mock())
+            answer = init.create_on("hv1", undo, mock.Mock())
             undo.success()
     else:
-        CloneGuest(cloud, cloud.report("web1", "clone"), "db1", "web1", options=dict(SECRET)).run()
-    return known
+        given = dict(SECRET)
+        answer = CloneGuest(
+            cloud, cloud.report("web1", "clone"), "db1", "web1", options=given
+        ).run()
+    return known, answer
+
+
+def test_every_secret_argument_is_given_here():
+    assert set(SECRET) == {*secret.ARGUMENTS, "graphics"}
 
 
 @pytest.mark.parametrize("verb", ["init", "clone"])
-def test_what_is_secret_is_no_argument_of_a_job(cloud, verb):
-    known = make_with_secrets(cloud, verb)
-    assert "hush" not in repr(cloud.asked)
+def test_what_is_secret_is_no_argument_of_a_job(cloud, verb, caplog, monkeypatch):
+    """Nor in its return, its events or the log."""
+    caplog.set_level(0)
+    fired = []
+    monkeypatch.setattr(cloud, "fire_event", lambda *event: fired.append(event))
+    known, answer = make_with_secrets(cloud, verb)
+    assert fired
+    assert "hush" not in f"{cloud.asked!r} {answer!r} {fired!r} {caplog.text}"
     assert any(asked.get("from_master") for _, asked in cloud.asked if asked)
     assert known == [SECRET, {}]
     assert authorization.Authorizations(cloud.opts).secret("hv1", "web1") == {}

@@ -9,14 +9,13 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.answers.created import GuestKey
-from saltvirt.fleet import answer, authorization
+from saltvirt.fleet import answer, authorization, secret
 from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.access import owners
 from saltvirt.operations.core.operation import Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import init as init_module
-from saltvirt.operations.create import request as request_module
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.request import InitRequest
@@ -110,14 +109,14 @@ def test_what_the_host_that_makes_it_is_told():
 
 def test_what_every_host_is_told():
     """To say what it would take; what is only for the guest is for one host."""
-    secrets = dict.fromkeys(request_module.SECRET_ARGUMENTS, "x")
+    secrets = dict.fromkeys({*secret.ARGUMENTS, "grains", "pub_key", "startup_states"}, "x")
     graphics = {"type": "vnc", "password": "hush"}
     asked = wanted(arguments={**secrets, "metadata": {"mine": "x"}, "graphics": graphics})
     found = asked.sizing_arguments()
     assert found["metadata"] == {"mine": "x"}
     assert found["graphics"] == {"type": "vnc"}
     assert asked.arguments["graphics"]["password"] == "hush"
-    assert not set(request_module.SECRET_ARGUMENTS) & set(found)
+    assert not set(secrets) & set(found)
     assert wanted(arguments={"graphics": "vnc"}).sizing_arguments()["graphics"] == "vnc"
 
 

@@ -16,15 +16,19 @@ from saltvirt.fleet import target
 
 # tells the host to request the secret arguments
 FROM_MASTER = "from_master"
-_ALWAYS = ("config", "user_data", "priv_key", "autosign_grains")
+# arguments of virt.init and virt.clone that may be secret, and the secret key of a dictionary: they
+# are in no job, return, event or log
+ARGUMENTS = frozenset({"autosign_grains", "config", "priv_key", "user_data"})
+_KEYS = {"graphics": "password"}
 
 
 def split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split arguments into those of the job and the secret ones."""
-    secrets = {word: arguments[word] for word in _ALWAYS if arguments.get(word)}
-    graphics = arguments.get("graphics")
-    if isinstance(graphics, dict) and graphics.get("password"):
-        secrets["graphics"] = graphics
+    secrets = {word: arguments[word] for word in sorted(ARGUMENTS) if arguments.get(word)}
+    for word, key in _KEYS.items():
+        value = arguments.get(word)
+        if isinstance(value, dict) and value.get(key):
+            secrets[word] = value
     plain = {word: value for word, value in arguments.items() if word not in secrets}
     return ({**plain, FROM_MASTER: True} if secrets else plain), secrets
 
@@ -33,6 +37,15 @@ def without(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments without the secret ones, for a request that does not need them."""
     hidden = split(arguments)[1]
     return {word: value for word, value in arguments.items() if word not in hidden}
+
+
+def cleaned(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments without the secret ones, and dictionaries without their secret key."""
+    public = {word: value for word, value in arguments.items() if word not in ARGUMENTS}
+    for word, key in _KEYS.items():
+        if isinstance(public.get(word), dict):
+            public[word] = {k: v for k, v in public[word].items() if k != key}
+    return public
 
 
 def refuse_claimed(opts: dict[str, Any], host: str, arguments: Iterable[str]) -> None:

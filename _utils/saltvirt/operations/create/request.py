@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors, names, units
+from saltvirt.fleet import secret
 from saltvirt.placement import facts
 from saltvirt.spec import base, deploy
 
@@ -20,9 +21,8 @@ GROUP_POLICIES = ("spread", "separate", "gather")
 OPERATION = "operation"
 
 
-SECRET_ARGUMENTS = {
-    "config", "grains", "autosign_grains", "startup_states", "user_data", "pub_key", "priv_key",
-}  # fmt: skip
+# only read inside the guest, as the secret arguments are
+_SEED_ARGUMENTS = frozenset({"grains", "pub_key", "startup_states"})
 
 
 @dataclass
@@ -104,11 +104,10 @@ class InitRequest:
 
     def sizing_arguments(self) -> dict[str, Any]:
         """Return the arguments from which every host computes the guest's size: without those that
-        are only read inside the guest, because these can be secret."""
-        public = {k: v for k, v in self.host_arguments().items() if k not in SECRET_ARGUMENTS}
+        are secret or only read inside the guest."""
+        arguments = secret.cleaned(self.host_arguments())
+        public = {k: v for k, v in arguments.items() if k not in _SEED_ARGUMENTS}
         public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
-        if isinstance(public.get("graphics"), dict):
-            public["graphics"] = {k: v for k, v in public["graphics"].items() if k != "password"}
         return public
 
     def validators(self) -> list[Callable[[], object]]:
