@@ -366,27 +366,6 @@ def migrate_locations(**kwargs):
     ).to_answer()
 
 
-def migrate_census(**kwargs):
-    """
-    Old name of :func:`migrate_locations`, until the next release, for masters of the previous
-    version.
-
-    :param connection: see there
-    :param username: see there
-    :param password: see there
-
-    :return: as :func:`migrate_locations`, with ``leavings`` as another name of ``target_leftovers``
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt '*' virt.migrate_census
-    """
-    locations = migrate_locations(**kwargs)
-    return {**locations, "leavings": locations["target_leftovers"]}
-
-
 def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
     """
     Finish an interrupted migration: find the guest, and clean up the other host.

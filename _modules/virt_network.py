@@ -9,7 +9,6 @@ are ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python, for virtual networks
 """
 
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
-
-log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -486,47 +483,6 @@ def bridge_remove(bridge="br0", timeout_s=60, force=False):
     if bridges.moves_address(record):
         _refuse_watched(force)
     return bridges.remove_bridge(bridge, _probe(), timeout_s)
-
-
-def bridge_over(bridge="br0", interface=None, timeout_s=60, vlan=None, type="linux"):
-    """
-    Old name of :func:`bridge_create`, until the next release.
-
-    :param bridge: see :func:`bridge_create`
-    :param interface: see :func:`bridge_create`
-    :param timeout_s: see :func:`bridge_create`
-    :param vlan: see :func:`bridge_create`
-    :param type: see :func:`bridge_create`
-
-    :return: a message
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hv1 virt.bridge_over br0 eth0
-    """
-    log.warning("virt.bridge_over is deprecated: use virt.bridge_create")
-    return bridge_create(bridge, interface, timeout_s, vlan, type)
-
-
-def bridge_back(bridge="br0", timeout_s=60):
-    """
-    Old name of :func:`bridge_remove`, until the next release.
-
-    :param bridge: see :func:`bridge_create`
-    :param timeout_s: see :func:`bridge_create`
-
-    :return: a message
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hv1 virt.bridge_back br0
-    """
-    log.warning("virt.bridge_back is deprecated: use virt.bridge_remove")
-    return bridge_remove(bridge, timeout_s)
 
 
 def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):

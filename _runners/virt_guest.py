@@ -7,7 +7,6 @@ Every function that changes guests accepts ``test=True``: show what would be don
 nothing.
 """
 
-import logging
 from typing import TYPE_CHECKING
 
 import saltvirt
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
-
-log = logging.getLogger(__name__)
 
 
 def __virtual__():
@@ -96,29 +93,6 @@ def shutdown(name, test=False, timeout=60):
 
         salt-run virt.shutdown web1
     """
-    return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
-
-
-@result.reporting
-def stop(name, test=False, timeout=60):
-    """
-    Old name of :func:`shutdown`, until the next release. On a host, ``virt.stop`` powers off the
-    guest; the runner function for that is ``virt.force_off``.
-
-    :param name: name of the guest
-    :param test: show what would be done; change nothing
-    :param timeout: seconds to wait; a guest that is still running after that is not powered off,
-        and the call fails
-
-    :return: as :func:`shutdown`
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.stop web1
-    """
-    log.warning("virt.stop is deprecated: use virt.shutdown; virt.force_off powers off the guest")
     return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
 
 

@@ -15,7 +15,7 @@ STAYS = re.compile(
     r"|^/var/cache/salt/master/virt/(deployments|locks|seen|slots|starts)"
     r"|^/var/cache/salt/master/virt/[a-z]+$|^/var/cache/salt/master/virt/[a-z]+\.(lock|json)$"
     r"|^/etc/salt/pki/master/(libvirt|\.|(virtkeys(/hv\d+)?|virt-accepted|virtpillars)$)"
-    r"|^/var/lib/salt-virt/(arrivals|making|leavings|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
+    r"|^/var/lib/salt-virt/(arrivals|making|target_leftovers|migrations|moved)$|/var/lib/salt-virt/moved/"
     r"|^/var/lib/salt-virt/(aside|backups)$|^/var/lib/salt-virt/backup-reader|^/srv/local/_backup$"
     r"|^/var/lib/salt-virt/migrations/left$|^/srv/local/_seed$|^/srv/(local|gluster)/\.salt-virt[^/]*$"
 )

@@ -605,12 +605,9 @@ def virt():
     return load("test:///default")
 
 
-def test_a_bridge_that_is_not_ours_is_left_by_both_names_of_the_function(virt, caplog):
+def test_a_bridge_that_is_not_ours_is_left(virt):
     left = "nosuch9 was not created by virt.bridge_create and is not changed"
     assert virt["virt.bridge_remove"]("nosuch9") == left
-    assert "deprecated" not in caplog.text
-    assert virt["virt.bridge_back"]("nosuch9") == left
-    assert "virt.bridge_back is deprecated: use virt.bridge_remove" in caplog.text
 
 
 def test_a_bridge_of_ours_whose_file_was_changed_since_is_left(tmp_path, monkeypatch):
@@ -667,7 +664,7 @@ def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
     assert bridges._changed(made) is None
 
 
-@pytest.mark.parametrize("function", ["bridge_create", "bridge_over", "bridge_plan"])
+@pytest.mark.parametrize("function", ["bridge_create", "bridge_plan"])
 @pytest.mark.parametrize(
     ("given", "why"),
     [
@@ -677,11 +674,10 @@ def test_a_file_that_is_no_utf_8_keeps_its_bytes(tmp_path, monkeypatch):
         ({"type": "linux", "vlan": "7x"}, "invalid VLAN '7x'"),
     ],
 )
-def test_a_slip_is_said_before_anything_changes(virt, caplog, function, given, why):
+def test_a_slip_is_said_before_anything_changes(virt, function, given, why):
     with pytest.raises(VirtError, match=why) as raised:
         virt[f"virt.{function}"]("nosuch9", **given)
     assert type(raised.value).__name__ == "InvalidInput"
-    assert ("use virt.bridge_create" in caplog.text) == (function == "bridge_over")
 
 
 def test_the_master_that_must_be_reached_is_the_one_that_this_minion_has():

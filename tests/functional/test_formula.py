@@ -424,8 +424,6 @@ def test_open_vswitch_is_installed_and_runs_before_its_bridge(render, distributi
     bare = {"interface": "eth0", "bridges": {"ovs0": {"type": "ovs"}}}
     chunks = render(distribution, "libvirt.bridge", pillar={"network": bare})
     assert chunks[3]["interface"] is None
-    old_name = render(distribution, "libvirt.network", pillar={"network": bare})
-    assert old_name == chunks
 
 
 # -- pillar that is not what one expects --------------------------------------------------

@@ -30,6 +30,7 @@ from saltvirt.answers import reach
 from saltvirt.backup.manager import overdue
 from saltvirt.fleet import answer, client, target
 from saltvirt.fleet.client import Fleet
+from saltvirt.fleet.keys import fingerprint
 from saltvirt.ha.manager import desired_state
 from saltvirt.ha.model.view import GuestConfig
 from saltvirt.operations.cluster import unique
@@ -426,7 +427,6 @@ VERBS = {
         ("new1",),
     ),
     "start": ({"name": "db1"}, ("db1",)), "shutdown": ({"name": "web1", "timeout": 0}, ("web1",)),
-    "stop": ({"name": "web1", "timeout": 0}, ("web1",)),
     "force_off": ({"name": "web1"}, ("web1",)), "pause": ({"name": "web1"}, ("web1",)),
     "reset": ({"name": "web1"}, ("web1",)), "resume": ({"name": "web1"}, ("web1",)),
     "authorize": ({"name": "new1", "host": "hv1"}, ()), "started": ({"host": "hv1"}, ()),
@@ -567,9 +567,10 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
             (root / folder).mkdir(parents=True)
         for name in ("hv1", "hv2", "web1", "db1", "web2"):
             (root / "pki/minions" / name).write_text(pairs[0])
+        mark = fingerprint(pairs[0])
         for host, guests in GUESTS.items():
             for name in guests:
-                (root / "pki/virt-accepted" / name).write_text(host)
+                (root / "pki/virt-accepted" / name).write_text(f"{host}\n{mark}")
         opts = {
             **base, "pki_dir": str(root / "pki"), "cachedir": str(root / "cache"), "user": "root",
             "sock_dir": str(root / "sock"), "conf_file": str(root / "master"),

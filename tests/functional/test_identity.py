@@ -11,7 +11,7 @@ from saltvirt.fleet.answer import Answer, down, lost
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations.cluster import failover_capacity, find, ha_provider, unique
 from saltvirt.operations.create.identity import CloneGuest, RenameGuest
-from saltvirt.operations.journal import evacuated, intent_log, location_cache, lock
+from saltvirt.operations.journal import intent_log, location_cache, lock
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
 from tests.functional.test_trust import Host, cloud  # noqa: F401
 
@@ -163,7 +163,6 @@ def test_who_is_silent_may_have_the_name_unless_the_operator_knows(named, report
 
 
 def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monkeypatch):
-    evacuated.store(named.opts, "hv2", {name: name for name in ("db1", "web1", "x")})
     location_cache.store(named.opts, "db1", "hv1")
     real, held = named.modules["virt.rename"], []
 
@@ -197,7 +196,6 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
     assert (store.accepted("db1"), store.accepted("web1").split()) == (None, pairs[0].split())
     assert Pillars(named.opts).load("web1", store.accepted) == {"role": "db"}
     assert Pillars(named.opts).load("db1", lambda name: pairs[1]) == {}
-    assert evacuated.load(named.opts, "hv2") == {"x": "x"}
     assert location_cache.load(named.opts, "db1") is None
     assert location_cache.unseen_guests(named.opts, "hv1")[0] == ["web1"], (
         "should its host be silent next"

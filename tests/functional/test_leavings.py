@@ -284,19 +284,6 @@ def test_what_is_left_of_another_guest_stays(here):
     assert target_leftovers.plan(here.conn, "web") is None
 
 
-def test_a_note_of_an_earlier_version_is_worked_off(here):
-    """It is in another folder, and a source that is not updated yet still writes it there."""
-    path = here.note()
-    earlier = os.path.join(os.path.dirname(target_leftovers.FOLDER), "leavings", "web1~1")
-    os.mkdir(os.path.dirname(earlier))
-    os.rename(path, earlier)
-    os.rmdir(target_leftovers.FOLDER)
-    assert target_leftovers.names() == ["web1"]
-    assert target_leftovers.plan(here.conn, "web1").delete == [str(here.base)]
-    assert here.clean() == ([str(here.base)], {})
-    assert not os.path.exists(earlier)
-
-
 def test_a_note_is_a_file(here):
     path = here.note()
     with open(path, "rb") as file:

@@ -370,12 +370,6 @@ def test_who_runs_is_told_by_files_where_no_daemon_is_asked(virt):
     assert virt["virt.running_names"]() == running_guests.names()
 
 
-def test_what_a_master_that_is_not_updated_asks_for_has_both_names(virt):
-    new, old = virt["virt.migrate_locations"](), virt["virt.migrate_census"]()
-    assert old.pop("leavings") == new["target_leftovers"]
-    assert old == new
-
-
 def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(caplog, conn):
     virt = load("test:///default", migration={"address": {"network": 7}})
     found = virt["virt.migrate_locations"]()

@@ -1,7 +1,6 @@
 """Keys without a guest: only those that are certainly nobody's are deleted."""
 
 import os
-import pathlib
 
 import pytest
 
@@ -206,12 +205,3 @@ def test_a_key_that_somebody_else_accepted_later_is_none_of_ours(store, pairs): 
     assert "it was not accepted here for a guest" in store.retain_reason("web1", "hv1")
     with pytest.raises(errors.KeyRefused, match="another key for web1"):
         store.accept("web1", pairs[2], replace=True, host="hv1")
-
-
-def test_a_record_of_an_older_version_counts(store, pairs, opts):  # noqa: F811
-    store.accept("web1", pairs[0], host="hv1")
-    path = pathlib.Path(opts["pki_dir"], "virt-accepted", "web1")
-    path.write_text("hv1", encoding="utf-8")
-    assert (store.host_of("web1"), store.guest_ids()) == ("hv1", ["web1"])
-    store.rebind("web1", "hv1", "hv2")
-    assert (store.host_of("web1"), store.retain_reason("web1", "hv2")) == ("hv2", None)

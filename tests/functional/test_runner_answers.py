@@ -43,16 +43,6 @@ def test_query_has_what_host_info_had(runner):
 
 
 @pytest.mark.parametrize("runner", ["virt_guest"], indirect=True)
-def test_an_old_name_answers_as_the_new_one(runner):
-    answer = runner.stop("test")
-    assert answer["outputter"] == "virt_query"
-    assert answer["data"]["test"]["comment"] == "test on hv1 was shut down"
-    failed = runner.stop("gone")["data"]
-    assert (failed["retcode"], failed["gone"]["result"]) == (1, False)
-    assert runner.stop("test", timeout="soon") == runner.shutdown("test", timeout="soon")
-
-
-@pytest.mark.parametrize("runner", ["virt_guest"], indirect=True)
 def test_a_word_that_deletes_no_snapshot_deletes_none(runner):
     failed = runner.delete_snapshots("test", al=True)["data"]
     assert failed["retcode"] == 1

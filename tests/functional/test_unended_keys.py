@@ -47,11 +47,9 @@ def test_one_without_its_key_or_pillar_is_named_only(cloud, store, pairs):
 
 
 def test_one_whose_key_was_taken_back_is_named_only(cloud, store, pairs, opts):
-    """An older version wrote down no more than the host that the key was accepted for."""
     there = cloud(WEB)
     told(there)
     store.accept("web1", pairs[0], host="hv1")
-    Path(opts["pki_dir"], "virt-accepted", "web1").write_text("hv1", encoding="utf-8")
     seeded = {"web1": {"mem": 1024, "image": "salt://debian.qcow2"}}
     assert plan(there, seeded).pending_start == {"web1": "hv1"}
     Path(opts["pki_dir"], "minions", "web1").unlink()

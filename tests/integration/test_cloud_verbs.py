@@ -18,7 +18,6 @@ PLANS = [
     ),
     ("start", ["rests"], {}, "rests on hv1 would be started"),
     ("shutdown", ["runs"], {}, "runs on hv1 would be shut down"),
-    ("stop", ["runs"], {}, "runs on hv1 would be shut down"),
     ("force_off", ["runs"], {}, "runs on hv1 would be powered off"),
     ("pause", ["runs"], {}, "runs on hv1 would be paused"),
     ("resume", ["held"], {}, "held on hv2 would be resumed"),

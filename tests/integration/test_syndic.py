@@ -68,7 +68,7 @@ VERBS = [
     ("pause", ["s1"], {}, 0, "was paused"),
     ("resume", ["s1"], {}, 0, "was resumed"),
     ("reset", ["s1"], {}, 0, "was reset"),
-    ("stop", ["s1"], {"test": True}, 0, "would be shut down"),
+    ("shutdown", ["s1"], {"test": True}, 0, "would be shut down"),
     ("migratable", ["s1"], {}, 0, "can be moved"),
     ("migrate", ["s1", "hv1"], {"test": True}, 1, "cannot be moved to hv1"),
     ("force_off", ["s1"], {}, 0, "was powered off"),

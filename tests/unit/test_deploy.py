@@ -9,6 +9,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.keys import fingerprint
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.operations.core import operation, report
 from saltvirt.operations.create import deploy
@@ -186,7 +187,7 @@ def full(tmp_path):
 def test_what_is_not_listed_goes_from_its_host_and_nothing_else(tmp_path, purged):
     accepted = tmp_path / "virt-accepted"
     accepted.mkdir()
-    (accepted / "old").write_text("hv1")
+    (accepted / "old").write_text(f"hv1\n{fingerprint('')}")
     done = deployed(full(tmp_path), ["a"], remove=True).run()
     assert sorted(purged) == [("old", True, "hv1"), ("older", False, "hv2")]
     assert done.changes == {

@@ -1,6 +1,5 @@
 """The plan is pure; the operation runs in the lab."""
 
-import json
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ from saltvirt.errors import (
     NotFound,
     OperationFailed,
 )
-from saltvirt.fleet import private
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations.cluster import ha_provider, inventory
 from saltvirt.operations.journal import evacuated
@@ -405,21 +403,6 @@ def test_restore_forgets_who_was_purged_when_every_host_was_heard(tmp_path, ours
     assert bring_back(cloud, cloud.move).check().details["table"] == [["guest", "comes from"]]
     bring_back(cloud, cloud.move).run()
     assert cloud.mark is None
-
-
-def test_a_guest_that_is_gone_is_forgotten_and_no_other_note_is_touched(tmp_path):
-    opts = {"cachedir": str(tmp_path)}
-    for host, names in (("hv1", ["a", "b"]), ("hv2", ["a"])):  # as earlier versions wrote them
-        private.write(str(evacuated._path(opts, host)), json.dumps(names))
-    evacuated.store(opts, "hv4", {"uuid-a": "a"})
-    damaged, part = evacuated._path(opts, "hv3"), evacuated._path(opts, ".hv5")
-    for path in (damaged, part):
-        path.write_text('["a"')
-    evacuated.forget(opts, "a")
-    assert (evacuated.load(opts, "hv1"), evacuated.load(opts, "hv2")) == ({"b": "b"}, {})
-    assert evacuated.load(opts, "hv4") == {"uuid-a": "a"}, "another guest may have that name by now"
-    assert damaged.exists(), "a person may read it"
-    assert part.exists()
 
 
 def test_a_host_cannot_name_a_guest_that_was_never_moved_away_from_it(tmp_path):

@@ -6,11 +6,10 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
-from saltvirt.fleet import shape
-from saltvirt.fleet.answer import FAILED, Answer, down, from_return
+from saltvirt.fleet.answer import FAILED, Answer, down
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.journal import lock
-from saltvirt.operations.move import migrate, recover, target_leftovers
+from saltvirt.operations.move import recover, target_leftovers
 
 
 class Report:
@@ -268,31 +267,6 @@ def test_hosts_that_are_updated_are_asked_once_and_only_those_that_are_meant():
 )
 def test_what_became_of_it_is_said_after_a_failure(says, words):
     assert target_leftovers.after_failure(Targets(hv1=says), "hv1", "web1") == words
-
-
-class Mixed(Targets):
-    """hv1 is not updated yet: it has the function, and its key, by their earlier names."""
-
-    def ask(self, hosts, fun, kwarg=None, **_options):
-        names = {"virt.migrate_locations": "target_leftovers", "virt.migrate_census": "leavings"}
-        has = {"guests": {"web1": "running"}, "unfinished": [], names[fun]: ["web1"]}
-        for host in hosts:
-            old = host == "hv1"
-            if old == (fun == "virt.migrate_census"):
-                shape.check(fun, None, has)
-                yield Answer(host, has)
-            else:
-                yield from_return(host, {"return": f"'{fun}' is not available.", "retcode": 1})
-
-
-def test_hosts_are_asked_by_the_names_that_their_version_has(tmp_path):
-    cloud = Mixed(hv0=DONE, hv1={"deleted": ["/c"], "kept": {}})
-    cloud.opts = {**cloud.opts, "cachedir": str(tmp_path)}
-    seen = migrate.locations(cloud)
-    assert (seen.guests["web1"], seen.unreachable) == ({"hv0": "running", "hv1": "running"}, {})
-    assert seen.target_leftovers == {"web1": ["hv0", "hv1"]}
-    gone, stay, _ = target_leftovers.clean_everywhere(cloud, "web1")
-    assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
 
 
 URI = "qemu+tls://hv2/system"

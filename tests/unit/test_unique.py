@@ -238,13 +238,6 @@ def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
     assert "virt.purge" not in caught.value.text
 
 
-def test_where_the_host_does_not_tell_who_made_it_nothing_is_taken_nor_removed(tmp_path):
-    cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
-    with pytest.raises(errors.ConnectionFailed, match=r"virt\.repair name=web1"):
-        init(cloud).run()
-    assert ("hv1", "virt.purge") not in cloud.called
-
-
 def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
     texts = []
     for said in (answer.stalled("hv1", 900), answer.lost("hv1")):

@@ -12,17 +12,10 @@ from saltvirt.schema import Message, optional
 @dataclass(frozen=True, kw_only=True)
 class HostGuests(Message):
     """guests: name to libvirt's name of the state. target_leftovers: guests whose rolled back
-    migrations to this host have left something here; leavings: the same, from a host with an older
-    version."""
+    migrations to this host have left something here."""
 
     guests: dict[str, str]
-    target_leftovers: tuple[str, ...] | None = optional(None)
-    leavings: tuple[str, ...] = optional(())
-
-    @property
-    def leftover_guests(self) -> tuple[str, ...]:
-        """Guests whose rolled back migrations to this host have left something here."""
-        return self.leavings if self.target_leftovers is None else self.target_leftovers
+    target_leftovers: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +51,8 @@ class Leftovers(HostGuests):
     """Answer of `virt.leftovers`. unfinished: guests whose creation was interrupted. used: those of
     them that run or were ever started, with the evidence. migrations: guest to its migration from
     here. purgeable: `NAME@HOST`: leftovers that an unreachable host may have. at_work: guest to its
-    running operation. operations: guest to the mark of the `salt-run virt.init` that created it;
-    None if the host does not report it. orphaned_disks: guest to its OrphanedDisks. backups: guests
+    running operation. operations: guest to the mark of the `salt-run virt.init` that created it.
+    orphaned_disks: guest to its OrphanedDisks. backups: guests
     whose backups have leftovers of processes that died."""
 
     unfinished: tuple[str, ...]
@@ -67,6 +60,6 @@ class Leftovers(HostGuests):
     used: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
-    operations: dict[str, str] | None = optional(None)
+    operations: dict[str, str] = optional({})
     made: dict[str, OrphanedDisks] = field(default_factory=dict)
     backups: tuple[str, ...] = optional(())

@@ -29,7 +29,7 @@ _TARGET = re.compile(r"(vd|sd|hd|xvd)[a-z]{1,3}")
 
 
 def has_device_names(domain: Domain) -> bool:
-    """Whether the names of the guest's devices are recorded; not for guests of earlier versions."""
+    """Whether the names of the guest's devices are recorded."""
     return bool(domain.record.devices)
 
 
@@ -211,8 +211,8 @@ def boot_disk(domain: Domain) -> Disk | None:
 
 
 def seeded_disk(domain: Domain) -> Disk | None:
-    """The disk with the seeded system, from the record. For a guest of an earlier version, the boot
-    disk or the first of the disks that were created for it. None if no disk was created for it."""
+    """The disk with the seeded system, from the record. Without one, the boot disk or the
+    first of the disks that were created for it. None if no disk was created for it."""
     seeded_by_target = {own_disk.target: bool(own_disk.seeded) for own_disk in domain.record.disks}
     created_disks = [
         d

@@ -195,7 +195,7 @@ class KeyStore:
     def host_of(self, name: str) -> str | None:
         """Return the hypervisor whose guest has the key that was accepted here.
 
-        Returns "" for a key that an older version accepted, None for a key that was not accepted
+        Returns "" for a key that was accepted for no host, None for a key that was not accepted
         here.
         """
         try:
@@ -203,8 +203,7 @@ class KeyStore:
                 host, _, mark = file.read().partition("\n")
         except FileNotFoundError:
             return None
-        # an older version did not record the key
-        return host if mark in ("", fingerprint(self.accepted(name) or "")) else None
+        return host if mark == fingerprint(self.accepted(name) or "") else None
 
     def hosts(self) -> set[str]:
         """Return the hypervisors to which the accepted keys of guests are bound."""

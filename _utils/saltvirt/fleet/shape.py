@@ -48,8 +48,6 @@ ANSWERS = {
     "virt.leftovers": guests.Leftovers,
     "virt.power": power.PowerChange,
     "virt.migrate_locations": guests.MigrationFacts,
-    # by the name that hosts have for it which are not updated yet
-    "virt.migrate_census": guests.MigrationFacts,
     "virt.init": created.CreatedGuest, "virt.clone": created.CreatedGuest,
     "virt.rename": created.RenamedGuest,
     "virt.maintenance": (maintenance.MaintenanceMark, None),

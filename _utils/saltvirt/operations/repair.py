@@ -290,7 +290,7 @@ def _target_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
             on,
             functools.partial(_end_migrations, fleet, host, name),
         )  # fmt: skip
-    for name in data.leftover_guests:
+    for name in data.target_leftovers:
         yield Finding(
             TARGET_FILES, name,
             f"{host} has files of a migration of it to {host} that was undone",

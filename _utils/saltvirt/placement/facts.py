@@ -40,8 +40,8 @@ class Guest(Message):
     """One guest of a host: its size at its start, whether it should run, and the request by which
     it was created.
 
-    creating: it is incomplete; interrupted: and no process continues its creation, see phase;
-    earlier versions do not report this. max_memory_kib: limit while it runs. page_kib: size of its
+    creating: it is incomplete; interrupted: and no process continues its creation, see phase.
+    max_memory_kib: limit while it runs. page_kib: size of its
     huge pages, 0 for the host's default; None without. type: libvirt's domain type. deployment,
     group_policy, labels, prefer: from virt.init. backup: its backup schedule.
     """

@@ -33,7 +33,7 @@ RULES = {
     "list": _rule(LISTING, "host hyper quiet"), "query": _rule(LISTING, "host quiet"),
     "where": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
-    "stop": _rule(GUEST, "name test timeout"), "force_off": _GUEST, "pause": _GUEST,
+    "force_off": _GUEST, "pause": _GUEST,
     "resume": _GUEST, "reset": _GUEST, "snapshots": _rule(GUEST, "name"),
     "snapshot": _rule(GUEST, "name snapshot test disk_only quiesce"),
     "revert": _rule(GUEST, "name snapshot cleanup test"),
@@ -69,7 +69,7 @@ SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST,
 
 _READ = frozenset({"list", "query", "where", "vm_info", "snapshots", "watch"})
 _USE = _READ | {
-    "start", "shutdown", "stop", "force_off", "pause", "resume", "reset", "snapshot", "revert",
+    "start", "shutdown", "force_off", "pause", "resume", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",
 }  # fmt: skip
 # the names of sets of verbs in virt:rights

@@ -553,7 +553,7 @@ def test_who_is_kept_is_told_to_other_verbs_again(still, opts, monkeypatch):
     assert engine.state_warning == ""
 
 
-def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_path):
+def test_the_files_leave_the_cache_when_they_can(tmp_path):
     opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
     old = tmp_path / "cache/salt/master/virt/ha"
     old.mkdir(parents=True)
@@ -563,30 +563,6 @@ def test_the_files_leave_the_cache_when_an_engine_of_this_version_begins(tmp_pat
     new = tmp_path / "lib/salt/master/virt/ha"
     assert files.folder(opts) == new and (new / "wishes.json").exists()
     assert files.move_folder(opts) == ""
-    # an engine of the version before finds them where it looks, and what it writes is not lost
-    assert (old / "wishes.json").read_text() == '{"guests": {}}'
-    files.write(old / "wishes.json", DesiredState(guests={"web1": GuestConfig("web1", "hv1")}))
-    assert files.move_folder(opts) == ""
-    assert list(files.read(new / "wishes.json", DesiredState).guests) == ["web1"]
-    # the cache was deleted
-    shutil.rmtree(tmp_path / "cache")
-    assert files.move_folder(opts) == ""
-    assert (old / "wishes.json").exists() and files.folder(opts) == new
-
-
-def test_wishes_of_a_version_before_that_came_back_without_the_files_are_not_forgotten(tmp_path):
-    """Those of a week before held, and each guest that was given meanwhile was struck off."""
-    opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
-    old, new = tmp_path / "cache/salt/master/virt/ha", tmp_path / "lib/salt/master/virt/ha"
-    for folder in (old, new):
-        folder.mkdir(parents=True)
-    assert files.move_folder(opts) == "" and old.is_symlink()
-    old.unlink()
-    old.mkdir()
-    (old / "wishes.json").write_text('{"guests": {}}')
-    with pytest.raises(errors.OperationFailed, match=f"{old} has the desired state of an older"):
-        files.move_folder(opts)
-    assert (old / "wishes.json").exists()
 
 
 def test_where_they_cannot_leave_the_cache_that_is_said(tmp_path):

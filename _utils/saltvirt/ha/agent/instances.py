@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.messages import (
@@ -30,8 +29,6 @@ UNCLEAR_S = 60
 INCOMING_WAIT_S = 30
 # virDomainState
 PAUSED = 3
-# key in the file for an uncertain lease
-_LEASE_KEY = "lease_asked"
 
 
 @dataclass(frozen=True)
@@ -105,30 +102,7 @@ def check(path: str) -> None:
 
 def _read(path: str) -> InstanceFile | None:
     data = store.read(path)
-    return None if data is None else InstanceFile.from_answer(_from_old_format(data), path)
-
-
-def _from_old_format(data: Any) -> Any:
-    """Convert data of a file. An uncertain lease has a key of its own in the file, because the
-    previous version would treat it as certain. That version wrote it as a negative number."""
-    instances = data.get("copies") if isinstance(data, dict) else None
-    for instance in instances.values() if isinstance(instances, dict) else ():
-        if not isinstance(instance, dict):
-            continue
-        lease = instance.get("lease")
-        if isinstance(lease, int) and lease < 0:
-            instance |= {"lease": -lease, "lease_unsure": True}
-        if _LEASE_KEY in instance:
-            instance |= {"lease": instance.pop(_LEASE_KEY), "lease_unsure": True}
-    return data
-
-
-def _to_old_format(data: dict[str, Any]) -> dict[str, Any]:
-    """Convert data for the file: the inverse of _from_old_format."""
-    for instance in data["copies"].values():
-        if instance.pop("lease_unsure", False):
-            instance[_LEASE_KEY] = instance.pop("lease", 0)
-    return data
+    return None if data is None else InstanceFile.from_answer(data, path)
 
 
 class InstanceTable:
@@ -232,7 +206,7 @@ class InstanceTable:
         }
 
     def _write(self) -> None:
-        data = _to_old_format(InstanceFile(self._boot_id, self._instances).to_answer())
+        data = InstanceFile(self._boot_id, self._instances).to_answer()
         atomic_file.write(self._path, json.dumps(data).encode(), durable=False)
 
 

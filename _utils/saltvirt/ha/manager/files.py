@@ -45,35 +45,11 @@ def _folders(opts: file_lock.Opts) -> tuple[Path, Path]:
 
 
 def move_folder(opts: file_lock.Opts) -> str:
-    """Move the files out of the cachedir, where an older version created them, and leave a link, so
-    that the older version finds them if it is installed again. Return why they stay there, or
-    nothing. The engine calls this before it reads a file. Raises OperationFailed if an older
-    version has created new files meanwhile."""
+    """Create the folder, with the files that are below the cachedir because it could not be created
+    before. Return why they stay there, or nothing. The engine calls this before it reads a
+    file."""
     old, new = _folders(opts)
-    if old == new:
-        return ""
-    reason = "" if new.exists() else _try_move(old, new)
-    if not reason:
-        _link(old, new)
-    return reason
-
-
-def _link(old: Path, new: Path) -> None:
-    if old.is_symlink() and not old.exists():
-        old.unlink()
-    with contextlib.suppress(OSError):
-        if old.is_dir() and not old.is_symlink() and not any(old.iterdir()):
-            old.rmdir()
-    if not os.path.lexists(old):
-        with contextlib.suppress(OSError):
-            old.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            old.symlink_to(new)
-    elif not old.is_symlink() and (old / "wishes.json").exists():
-        raise errors.OperationFailed(
-            f"{old} has the desired state of an older version of the engine, and {new} that of "
-            "this version: move away the folder that is wrong, then restart salt-master; no host "
-            "is fenced and no guest restarted meanwhile"
-        )
+    return "" if old == new or new.exists() else _try_move(old, new)
 
 
 def _try_move(old: Path, new: Path) -> str:

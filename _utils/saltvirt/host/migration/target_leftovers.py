@@ -30,8 +30,6 @@ from saltvirt.migration.journal import LeftoverNote, TargetFiles
 log = logging.getLogger(__name__)
 
 FOLDER = f"{paths.STATE}/target_leftovers"
-# beside it: the folder of earlier versions, to which hosts that are not updated still write
-_EARLIER = "leavings"
 NEWER = "which was written to since it was copied there, may be the newer"
 # enough for the files of any migration
 _MAX_NOTE_BYTES = 2**20
@@ -117,8 +115,7 @@ def names() -> list[str]:
 
 def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
     """Yield (path, note) of this host's notes, for one guest or for all."""
-    earlier = os.path.join(os.path.dirname(FOLDER), _EARLIER)
-    for path in (*_list_notes(FOLDER), *_list_notes(earlier)):
+    for path in _list_notes():
         file = os.path.basename(path)
         guest = file.rpartition("~")[0]
         if guest and name in (None, guest):
@@ -129,9 +126,9 @@ def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
                 log.info("%s is no note of a migration, or not whole", file)
 
 
-def _list_notes(folder: str) -> list[str]:
+def _list_notes() -> list[str]:
     with own_files.permitted(), contextlib.suppress(FileNotFoundError):
-        return sorted(os.path.join(folder, file) for file in os.listdir(folder))
+        return sorted(os.path.join(FOLDER, file) for file in os.listdir(FOLDER))
     return []
 
 

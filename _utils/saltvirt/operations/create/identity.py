@@ -26,7 +26,7 @@ from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create.init import confirm_key, deliver, naming_leftovers
 from saltvirt.operations.guest import purge
-from saltvirt.operations.journal import evacuated, location_cache, lock
+from saltvirt.operations.journal import location_cache, lock
 from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.placement import policy
 from saltvirt.revert import UndoStack
@@ -203,7 +203,6 @@ class RenameGuest(_NewName):
                 undo.success()
             location_cache.store_host(fleet.opts, host, states)
             for stale_name in (name, new):
-                evacuated.forget(fleet.opts, stale_name)
                 location_cache.forget(fleet.opts, stale_name)
             if renamed.pub_key:
                 self._delete_old_key(host)

@@ -516,15 +516,11 @@ class Init:
         """Raise if a guest of this name on the host was not created by this operation.
 
         leftovers: the host's answer. Raises AlreadyExists for the guest of another operation, which
-        stays, and OperationFailed if the host's older version does not report the operation.
+        stays.
         """
         name = self.init_request.name
         if name not in leftovers.guests:
             return
-        if leftovers.operations is None:
-            raise errors.OperationFailed(
-                f"{host} does not report which operation created {name}: update Salt Virt there"
-            )
         if leftovers.operations.get(name) != self.init_request.operation:
             raise errors.AlreadyExists(
                 f"{name} on {host} was created by another operation, and stays as it is"

@@ -18,7 +18,7 @@ from saltvirt.operations.cluster import (
     start_safety,
 )
 from saltvirt.operations.core.operation import Checked, Reasons, Result
-from saltvirt.operations.journal import evacuated, intent_log, location_cache, lock
+from saltvirt.operations.journal import intent_log, location_cache, lock
 from saltvirt.placement import facts
 
 
@@ -167,7 +167,6 @@ class Purge:
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
             location_cache.store_host(fleet.opts, host, states)
             intent_log.forget(fleet.opts, name)
-            evacuated.forget(fleet.opts, name)
             location_cache.forget(fleet.opts, name)
             deletes_key, key_reason = self._key(host, unheard)
             if deletes_key:

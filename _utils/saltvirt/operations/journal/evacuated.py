@@ -15,7 +15,7 @@ from typing import Any
 
 from saltvirt.fleet import private
 
-# UUID of a guest to its name when it left; in the record of an earlier version, name to name
+# UUID of a guest to its name when it left
 Guests = dict[str, str]
 
 
@@ -31,8 +31,6 @@ def load(opts: dict[str, Any], host: str) -> Guests:
     """Return the guests that are away from the host."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         data = json.loads(_path(opts, host).read_text(encoding="utf-8"))
-        if isinstance(data, list):  # as earlier versions wrote it
-            data = {name: name for name in data}
         return {str(uuid): str(name) for uuid, name in data.items()}
     return {}
 
@@ -74,12 +72,3 @@ def record_homes(
         updated |= {uuid: home} if home else {}
     if updated != previous:
         private.write(str(_homes_path(opts, host)), json.dumps(updated, sort_keys=True))
-
-
-def forget(opts: dict[str, Any], name: str) -> None:
-    """Forget a removed guest: if an earlier version recorded only its name, another guest of that
-    name returns to no host."""
-    for path in _folder(opts).glob("[!.]*"):
-        guests = load(opts, path.name)
-        if guests.pop(name, None):
-            store(opts, path.name, guests)

@@ -16,9 +16,8 @@ from pathlib import Path
 from saltvirt import errors
 from saltvirt.answers.guests import Leftovers
 from saltvirt.fleet import private
-from saltvirt.operations.journal import evacuated
 from saltvirt.revert import UndoStack
-from saltvirt.schema import Message, optional
+from saltvirt.schema import Message
 from saltvirt.system import file_lock
 
 # records are forgotten after this time
@@ -29,13 +28,13 @@ RETENTION_S = 90 * 86400
 class CreateIntent(Message):
     """The record of one creation. what: the operation, for messages. since: in seconds since 1970.
     started: False until a start was requested. operation: the operation's mark in the guest's
-    record; None if it has no mark; empty if a version without marks wrote the record."""
+    record; None if it has no mark."""
 
     host: str
     what: str
     since: float
     started: bool = True
-    operation: str | None = optional("")
+    operation: str | None = None
 
 
 def _folder(opts: file_lock.Opts) -> Path:
@@ -62,9 +61,7 @@ class PendingCreate:
         self._function, self._undo, self._operation = function, undo, operation
 
     def record_host(self, host: str) -> None:
-        """Record the host that is about to be asked. The new guest has not been moved away from any
-        host."""
-        evacuated.forget(self._opts, self._name)
+        """Record the host that is about to be asked."""
         _write(self._path, CreateIntent(host, self._function, time.time(), False, self._operation))
 
     def mark_started(self) -> None:
@@ -128,6 +125,4 @@ def is_by_another(name: str, intent: CreateIntent, leftovers: Leftovers | None) 
     intent: as returned by ``load``. leftovers: the answer of its host; None if the host did not
     answer.
     """
-    if leftovers is None or leftovers.operations is None or intent.operation == "":
-        return False
-    return leftovers.operations.get(name) != intent.operation
+    return leftovers is not None and leftovers.operations.get(name) != intent.operation

@@ -111,15 +111,13 @@ def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
 
 
 def _read_host(path: Path) -> _HostRecord:
-    """Return the record in the file, or an empty one. An earlier version stored no states."""
+    """Return the record in the file, or an empty one."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         with path.open("rb") as file:
             mtime_s = os.fstat(file.fileno()).st_mtime
             data = json.loads(file.read(_MAX_HOST_BYTES + 1))
-        if isinstance(data, list) and len(data) in (2, 3) and path.name == _file_of(data[0]):
+        if isinstance(data, list) and len(data) == 3 and path.name == _file_of(data[0]):
             guests = _names(data[1])
-            if len(data) == 2:
-                return _HostRecord(data[0], guests, heard_at_s=mtime_s)
             active = _names(data[2])
             return _HostRecord(data[0], guests, active, guests - active, mtime_s)
     return _HostRecord()

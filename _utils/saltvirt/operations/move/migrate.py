@@ -48,7 +48,7 @@ def locations(fleet: Fleet, only: list[str] | None = None) -> MigrationLocations
     hosts, unreachable = target_leftovers.locations(fleet, only)
     noted: dict[str, list[str]] = {}
     for host, host_facts in hosts.items():
-        for name in host_facts.leftover_guests:
+        for name in host_facts.target_leftovers:
             noted.setdefault(name, []).append(host)
     for host, host_facts in hosts.items():
         location_cache.store_host(fleet.opts, host, host_facts.guests)

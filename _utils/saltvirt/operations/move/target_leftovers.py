@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from saltvirt import errors
 from saltvirt.answers.guests import MigrationFacts
 from saltvirt.answers.removal import CleanPlan, CleanupResult
@@ -11,8 +9,6 @@ from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import shared_storage_check
 
-# the error of a host whose version has this function under its earlier name
-_NOT_THERE = "'virt.migrate_locations' is not available."
 _RECOVER = "salt-run virt.migrate_recover"
 
 
@@ -43,7 +39,7 @@ def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str]
     all_retained: dict[str, str] = {}
     host_reasons: dict[str, str] = {}
     for host, host_facts in locations(fleet)[0].items():
-        if name in host_facts.leftover_guests:
+        if name in host_facts.target_leftovers:
             try:
                 deleted, retained = clean(fleet, host, name)
             except errors.VirtError as exc:
@@ -60,20 +56,8 @@ def locations(
 ) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
     """Return (host to the facts of itself and its guests, host to why it did not answer). hosts:
     None for all."""
-    return answer.facts(_answers(fleet, hosts or fleet.hosts()), MigrationFacts.from_answer)
-
-
-def _answers(fleet: Fleet, hosts: list[str]) -> Iterator[answer.Answer]:
-    """Yield each host's answer to ``virt.migrate_locations``, or to its earlier name if the host
-    has not been updated."""
-    earlier = []
-    for response in fleet.ask(hosts, "virt.migrate_locations"):
-        if response.error == _NOT_THERE:
-            earlier.append(response.host)
-        else:
-            yield response
-    if earlier:
-        yield from fleet.ask(earlier, "virt.migrate_census")
+    answers = fleet.ask(hosts or fleet.hosts(), "virt.migrate_locations")
+    return answer.facts(answers, MigrationFacts.from_answer)
 
 
 def retained_text(retained: dict[str, str]) -> str:

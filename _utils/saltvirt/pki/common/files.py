@@ -108,7 +108,7 @@ def sweep(path: str | Path) -> None:
 
 
 def private(path: str | Path, mode: int = 0o600) -> bool:
-    """Remove permissions beyond ``mode`` that an earlier version set. True if there were any."""
+    """Remove permissions beyond ``mode``, such as Salt 3007 set. True if there were any."""
     try:
         if Path(path).stat().st_mode & 0o7777 & ~mode:
             Path(path).chmod(mode)

@@ -18,7 +18,7 @@ def tag(name: str) -> str:
 
 class OwnDisk(Element):
     """A disk that Salt Virt created, and may delete with the guest. seeded: whether it has the
-    seeded system; absent for guests of earlier versions."""
+    seeded system."""
 
     TAG = tag("disk")
 
@@ -54,7 +54,7 @@ class NamedInterface(Element):
 
 
 class DeviceNames(Element):
-    """``<saltvirt:devices>``: absent for guests of earlier versions, without recorded names."""
+    """``<saltvirt:devices>``: absent for guests that Salt Virt neither created nor changed."""
 
     TAG = tag("devices")
 

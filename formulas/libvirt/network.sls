@@ -1,3 +1,0 @@
-# The old name of libvirt.bridge
-include:
-  - .bridge
