@@ -28,7 +28,7 @@ from saltvirt.placement.facts import Guest
 from saltvirt.placement.facts import Host as Room
 from tests.clock import until
 from tests.functional.test_peer_network import Authority
-from tests.unit.test_haagent import Driver, holding
+from tests.unit.ha.agent.test_agent import Driver, holding
 
 HOSTS = ("hv1", "hv2", "hv3")
 POLICY = {

@@ -16,7 +16,7 @@ from saltvirt.fleet import answer, proof
 from saltvirt.host.node import job_steps
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY, load
-from tests.unit.test_proof import make_key
+from tests.unit.fleet.test_proof import make_key
 
 JID = "20261123090000000001"
 

@@ -34,7 +34,7 @@ from saltvirt.pki.common import certs
 from saltvirt.placement.facts import Guest, Host
 from tests.clock import until
 from tests.lab.paths import REPOSITORY
-from tests.unit.hamaster.test_fences import OFF, ON, Bmc
+from tests.unit.ha.fencing.test_agents import OFF, ON, Bmc
 
 TIMES = {
     "beat_s": 0.3, "suspect_s": 2, "feed_lease_s": 2.5, "watchdog_s": 2, "lead_lease_s": 2,

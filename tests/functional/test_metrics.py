@@ -34,7 +34,7 @@ from saltvirt.pki.authority.store import CertificateStore
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY
 from tests.functional.daemon import Daemon, libvirtd  # noqa: F401 - a fixture
-from tests.unit.test_metrics import parsed, value
+from tests.unit.metrics.exporter.test_text import parsed, value
 
 DOMAIN = """<domain type='qemu'><name>{name}</name><memory>65536</memory><vcpu>2</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices>{devices}</devices></domain>"""

@@ -13,7 +13,7 @@ from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import repair
 from saltvirt.operations.journal import lock
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
-from tests.unit.test_repair import Silent
+from tests.unit.operations.test_repair import Silent
 
 
 class Cloud:

@@ -55,7 +55,7 @@ def test_without_an_operation_nothing_is_made(host, conn):
 
 def test_a_host_answers_signed(host, tmp_path):
     """And its errors too, in the words that Salt has for them."""
-    from tests.unit.test_proof import make_key, travelled
+    from tests.unit.fleet.test_proof import make_key, travelled
 
     private, public = make_key()
     (tmp_path / "minion.pem").write_bytes(private)

@@ -12,7 +12,7 @@ from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations.create import interrupted_create
 from saltvirt.operations.journal import intent_log
 from tests.functional.test_keys import events, opts, pairs, store  # noqa: F401
-from tests.unit.test_unended import HALF, WEB, Cloud, plan, told
+from tests.unit.operations.create.test_interrupted_create import HALF, WEB, Cloud, plan, told
 
 
 @pytest.fixture

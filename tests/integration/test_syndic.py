@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.test_syndic import verbs_of_the_manual
+from tests.unit.fleet.test_syndic import verbs_of_the_manual
 
 IMAGE = "/var/lib/libvirt/images/small.qcow2"
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -101,7 +101,7 @@ VERBS = [
 
 
 def test_every_verb_works_or_says_why_not(masters):
-    """As docs/how-to/runner.md tells, whose table tests/unit/test_syndic.py reads."""
+    """As docs/how-to/runner.md tells, whose table tests/unit/fleet/test_syndic.py reads."""
     assert {verb for verb, *_ in VERBS} == set(verbs_of_the_manual())
     masters.exec("hv2", f"qemu-img create -q -f qcow2 {IMAGE} 16M")
     masters.exec("hv1", "salt-call state.single virt.keys name=x")

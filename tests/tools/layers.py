@@ -1,6 +1,6 @@
 """The layers of the library: which packages are in each, who may import whom, and their picture.
 
-``tests/unit/test_layers.py`` holds the rule; ``make docs`` draws ``layers.svg`` from the code.
+``tests/unit/tree/test_layers.py`` holds the rule; ``make docs`` draws ``layers.svg`` from the code.
 """
 
 import ast

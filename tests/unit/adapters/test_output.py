@@ -1,0 +1,262 @@
+"""What people see of salt-run virt.*: the outputter, without Salt."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[3] / "_output" / "virt_query.py"
+
+
+@pytest.fixture(scope="module")
+def output():
+    spec = importlib.util.spec_from_file_location("virt_query", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.output
+
+
+GUEST = {
+    "cpu": 2,
+    "mem": 524288,
+    "state": "running",
+    "graphics": {"type": "vnc", "port": "5900", "listen": "127.0.0.1"},
+    "disks": {
+        "vda": {
+            "file": "/srv/salt-images/centos_system.qcow2",
+            "file format": "qcow2",
+            "virtual size": 2 * 1024**3,
+        }
+    },
+    "nics": {"ac:de:48:98:08:77": {"source": {"bridge": "br0"}, "type": "bridge"}},
+}
+
+
+def test_query_has_the_layout_of_salts_tutorial(output):
+    assert output({"hyper6": {"vm_info": {"centos": GUEST}}}).splitlines() == [
+        "hyper6",
+        "  centos",
+        "    CPU: 2",
+        "    Memory: 524288",
+        "    State: running",
+        "    Graphics: vnc - 127.0.0.1:5900 of hyper6 alone: virt.display centos",
+        "    Disk - vda:",
+        "      Size: 2.0G",
+        "      File: /srv/salt-images/centos_system.qcow2",
+        "      File Format: qcow2",
+        "    Nic - ac:de:48:98:08:77:",
+        "      Source: br0",
+        "      Type: bridge",
+    ]
+
+
+def test_what_a_guest_waits_for_is_below_its_state(output):
+    pending = ["memory (1 GiB now, then 2 GiB)", "disk vdb"]
+    lines = output({"h": {"vm_info": {"a": {**GUEST, "pending": pending}}}}).splitlines()
+    assert lines[4:6] == [
+        "    State: running",
+        "    Waits for the next start: memory (1 GiB now, then 2 GiB), disk vdb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listen", "shown"),
+    [
+        ("0.0.0.0", "h:5900"), ("10.0.0.7", "10.0.0.7:5900"), ("None", "h:5900"),
+        ("::1", "::1:5900 of h alone: virt.display a"),
+    ],
+)  # fmt: skip
+def test_a_display_is_shown_where_it_can_be_reached(output, listen, shown):
+    guest = {"graphics": {"type": "vnc", "port": "5900", "listen": listen}}
+    text = output({"h": {"vm_info": {"a": guest}}})
+    assert text.splitlines()[2:] == [f"    Graphics: vnc - {shown}"]
+
+
+def test_what_the_module_returns_is_drawn_too(output):
+    """salt 'hyper*' virt.full_info --out=virt_query; the runner's wrapper with --out."""
+    data = {"h": {"vm_info": {"a": GUEST}, "freemem": 1}}
+    assert output(data) == output({"data": data, "outputter": "virt_query"})
+
+
+def test_a_host_without_guests_and_one_that_is_down(output):
+    assert output({"h": {"vm_info": {}}, "d": {"error": "down"}, "retcode": 1}) == "h\nd\n  down"
+
+
+def test_a_disk_that_cannot_be_read_shows_its_error(output):
+    guest = {"disks": {"vda": {"file": "/x", "error": "pool stopped"}}}
+    assert "      Error: pool stopped" in output({"h": {"vm_info": {"a": guest}}}).splitlines()
+
+
+def test_what_is_no_table_is_shown_as_it_is(output):
+    assert output("one\nline") == "one\nline"
+    assert output(["a", 1]) == "['a', 1]"
+    assert output({"hv1": 5, "hv2": "no\x1b[2Jne"}) == "hv1: 5\nhv2: no [2Jne"
+
+
+def test_guests_that_cannot_be_shown_are_named(output):
+    guests = {"a": "no such guest", "b": {"error": "libvirt does not answer", "state": "running"}}
+    assert output({"h": {"vm_info": guests}}).splitlines() == [
+        "h",
+        "  a: no such guest",
+        "  b",
+        "    Error: libvirt does not answer",
+        "    State: running",
+    ]
+
+
+def test_sizes_and_backing_files_of_disks(output):
+    disks = {
+        "vda": {"file": "/a", "virtual size": 5 * 1024**4, "backing file": {"file": "/base"}},
+        "vdb": {"source": "/b", "disk size": "1 GiB", "backing file": "/other", "format": "raw"},
+        "vdc": {"file": "/c", "disk size": 512, "backing file": {"name": "x"}},
+    }
+    assert output({"h": {"vm_info": {"a": {"disks": disks}}}}).splitlines()[2:] == [
+        "    Disk - vda:",
+        "      Size: 5.0T",
+        "      File: /a",
+        "      Backing File: /base",
+        "    Disk - vdb:",
+        "      Size: 1 GiB",
+        "      File: /b",
+        "      File Format: raw",
+        "      Backing File: /other",
+        "    Disk - vdc:",
+        "      Size: 512B",
+        "      File: /c",
+        "      Backing File: {'name': 'x'}",
+    ]
+
+
+def test_a_cdrom_without_medium_and_a_display_without_port(output):
+    guest = {"graphics": {"type": "spice", "port": None}, "disks": {"hda": {"file": None}}}
+    text = output({"h": {"vm_info": {"a": guest}}})
+    assert "Graphics: spice" in text.splitlines()[2]
+    assert "      File: none" in text.splitlines()
+
+
+def test_no_display_is_not_shown(output):
+    assert "Graphics" not in output({"h": {"vm_info": {"a": {"graphics": {"type": "None"}}}}})
+
+
+def test_an_operation_is_one_line(output):
+    assert output({"a": {"result": False, "comment": "no"}, "retcode": 1}) == "no"
+    assert output({"suffix": "progress", "event": {"message": "copying"}}) == "copying"
+
+
+def test_tables_align(output):
+    table = [["host", "cpus", "use"], ["hv1", 2, {"bar": 0.5}], ["longer", 16, {"bar": 2}]]
+    lines = output({"t": {"table": table}}).splitlines()
+    assert lines[0] == "host    cpus  use"
+    assert lines[1] == "hv1        2  [#####.....]  50 %"
+    assert lines[2].endswith("[##########] 200 %")
+
+
+def test_list(output):
+    data = {"hv1": {"running": ["a", "b"], "shutdown": ["c"]}, "hv2": {}, "hv3": {"error": "down"}}
+    assert output(data).splitlines() == [
+        "host  state     guests",
+        "hv1   running   a, b",
+        "      shutdown  c",
+        "hv2             none",
+        "hv3",
+        "  down",
+    ]
+
+
+def test_host_info_is_a_table_and_the_host_that_is_down_stands_below(output):
+    host = {
+        "cpus": 2, "vcpus_used": 2, "vcpus_free": 6, "memory_mib": 1000, "memory_used_mib": 250,
+        "memory_free_mib": 750, "disk_gib": 10.0, "disk_free_gib": 5.25, "guests": 1, "running": 1,
+    }  # fmt: skip
+    lines = output(
+        {"hv1": host, "hv2": {"error": "down: no connection"}, "retcode": 1}
+    ).splitlines()
+    assert lines[0].split()[:4] == ["host", "cpus", "vcpus", "used"]
+    assert lines[1].count("[##........]  25 %") == 2
+    assert "maintenance" not in lines[0]
+    host["maintenance"] = "new disks"
+    assert output({"hv1": host}).splitlines()[1].endswith("new disks")
+    assert lines[2:] == ["hv2", "  down: no connection"]
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes sys.stdout a terminal of 20 columns, or a file."""
+
+    def make(is_one):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: is_one, raising=False)
+        monkeypatch.setenv("COLUMNS", "20")
+
+    return make
+
+
+def told(output, message, **how):
+    return output({"suffix": "progress", "event": {"message": message, **how}})
+
+
+def test_on_a_terminal_progress_takes_the_place_of_the_line_before(output, terminal):
+    terminal(True)
+    assert told(output, "copy: 1 %", again=False, passing=False) == "copy: 1 %"
+    assert told(output, "copy: 2 %", again=True, passing=True) == "\x1b[1A\x1b[2Kcopy: 2 %"
+    assert told(output, "x" * 50, again=True, passing=True) == "\x1b[1A\x1b[2K" + "x" * 19
+    assert told(output, "y" * 50) == "y" * 50, "a line that stays is whole"
+
+
+def test_a_log_has_plain_lines_and_not_the_passing_ones(output, terminal):
+    terminal(False)
+    assert told(output, "copy: 1 %", again=False, passing=False) == "copy: 1 %"
+    assert told(output, "copy: 2 %", again=True, passing=True) == ""
+    assert told(output, "copy: 10 %", again=True, passing=False) == "copy: 10 %"
+
+
+def test_a_table_without_a_row_is_not_drawn(output):
+    """As virt.repair returns it where no leftovers."""
+    found = {"result": None, "comment": "no leftovers", "table": [["what", "is wrong"]]}
+    assert output({"repair": found}) == "no leftovers"
+
+
+def test_a_plan_is_its_sentence_and_its_table(output):
+    plan = {"result": None, "comment": "two would move", "table": [["guest"], ["a"], ["b"]]}
+    assert output({"hv1": plan}).splitlines() == ["two would move", "guest", "a", "b"]
+
+
+def test_what_a_command_in_a_guest_has_printed_is_shown_as_it_is(output):
+    told = {
+        "result": True, "comment": "web1 on hv1: exit code 0", "exit_code": 0, "stderr": "",
+        "stdout": "a\tb\n\x1b[2J  c\n",
+    }  # fmt: skip
+    assert output({"web1": told}) == "a       b\n [2J  c"
+    told |= {
+        "result": False,
+        "exit_code": 3,
+        "stderr": "no\n",
+        "comment": "web1 on hv1: exit code 3",
+    }
+    assert output({"web1": told, "retcode": 1}).splitlines() == [
+        "a       b", " [2J  c", "no", "web1 on hv1: exit code 3",
+    ]  # fmt: skip
+    told |= {"result": True, "stdout": "", "stderr": ""}
+    assert output({"web1": told}) == "web1 on hv1: exit code 3"
+
+
+def test_backups_are_a_table_of_eighty_columns(output):
+    one = {
+        "ident": "000007-20261123T155220Z-1f3a9c2e", "guest": "web1", "uuid": "u", "host": "hyper1",
+        "when": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "whole"},
+        "stored_bytes": 10 * 2**30, "wrong": None,
+    }  # fmt: skip
+    more = {**one, "ident": "000008-20261124T155220Z-1f3a9c2e", "disks": {"vda": one["ident"]}}
+    bad = {"ident": "000009-20261125T155220Z-1f3a9c2e", "uuid": "u", "wrong": "record.json is gone"}
+    text = output({"vault": [one, more, {**bad, "guest": "web1"}], "attic": []})
+    lines = text.splitlines()
+    assert lines == [
+        "vault:",
+        "guest  backup  when (UTC)        host    disks    size   as       good",
+        "web1        7  2026-11-23 15:52  hyper1  whole    10.0G  stopped  yes",
+        "web1        8  2026-11-23 15:52  hyper1  changes  10.0G  stopped  yes",
+        "web1        9                                     0B              NO",
+        "  web1 000009: record.json is gone",
+        "attic: none",
+    ]
+    assert max(map(len, lines)) <= 80
+    assert "{" not in text
