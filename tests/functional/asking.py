@@ -10,6 +10,6 @@ def answer(modules, function, *args, **kwargs):
     request = calls.request_type(function)
     if request is None:
         return modules[function](*args, **kwargs)
-    names = [field.name for field in dataclasses.fields(request)]
+    names = [field.name for field in dataclasses.fields(request) if not field.kw_only]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     return calls.answer(calls.MinionContext(modules.opts, modules), function, given)

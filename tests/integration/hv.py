@@ -21,7 +21,7 @@ def answer(function, args, kwargs):
     request = calls.request_type(function)
     if request is None:
         return functions[function](*args, **kwargs)
-    names = [field.name for field in dataclasses.fields(request)]
+    names = [field.name for field in dataclasses.fields(request) if not field.kw_only]
     given = {**dict(zip(names, args)), **kwargs}
     return calls.answer(calls.MinionContext(opts, functions), function, given)
 out, sys.stdout = sys.stdout, sys.stderr

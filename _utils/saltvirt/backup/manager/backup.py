@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names, settings, units
@@ -363,19 +363,14 @@ def list_at(
     newest: only the last backup of each guest, and its last good one. Raises as Fleet.call does.
     """
     machine = target_upkeep.target_host(fleet, target)
-    arguments: dict[str, Any] = {"folder": target.folder, "mounted": target.mounted}
-    filters = {"name": name, "uuid": uuid, "newest": newest or None}
-    arguments |= {key: value for key, value in filters.items() if value is not None}
+    request = calls.ListRequest(target.folder, uuid, name, newest, mounted=target.mounted)
     backups: list[ListedBackup] = []
     while True:
-        answer = fleet.call(machine, "virt.backup_list", arguments, long=False)
-        if not isinstance(answer, list):
-            raise errors.BadAnswer(f"{machine}: the answer to virt.backup_list is not a list")
-        page = [ListedBackup.from_answer(entry, machine) for entry in answer]
+        page = calls.LIST_BACKUPS.ask(fleet, machine, request)
         last = (backups[-1].uuid or "", backups[-1].ident) if backups else ("", "")
         if any((entry.uuid or "", entry.ident) <= last for entry in page) and backups:
             raise errors.BadAnswer(f"{machine}: the answers to virt.backup_list are not ordered")
         backups += page
-        if not page or pages.is_last(answer):
+        if not page or pages.is_last([entry.to_answer() for entry in page]):
             return backups
-        arguments["after"] = f"{page[-1].uuid}/{page[-1].ident}"
+        request = replace(request, after=f"{page[-1].uuid}/{page[-1].ident}")

@@ -7,12 +7,11 @@ pass through the master.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from saltvirt import settings, units
 from saltvirt.backup.manager import target_upkeep
-from saltvirt.backup.model import backup_ids, files, policy
-from saltvirt.backup.model.files import ExtractedFile, FileListing
+from saltvirt.backup.model import backup_ids, calls, files, policy
+from saltvirt.backup.model.files import ExtractedFile
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core.operation import Checked, Result
 from saltvirt.operations.core.report import Report
@@ -42,8 +41,8 @@ class ListFiles:
 
     def run(self) -> Result:
         """Return the list. Raises InvalidInput, NotFound, and the errors of the machine."""
-        machine, answer = _query(self.fleet, self.request, self.report, "virt.backup_ls", {})
-        listing = FileListing.from_answer(answer, machine)
+        machine, request = _open(self.fleet, self.request, self.report)
+        listing = calls.LIST_FILES.ask(self.fleet, machine, request)
         path = files.parse_path(self.request.path)
         count = len(listing.files) + listing.more
         items = units.pluralize(count, "item")
@@ -100,21 +99,23 @@ class ExtractFile:
         return Result(self.request.name, comment, changes, details)
 
     def _query(self, test: bool) -> tuple[str, ExtractedFile]:
-        options = {"dest": self.dest, "most": f"{self.max_bytes}b", "test": test}
-        machine, answer = _query(self.fleet, self.request, self.report, "virt.backup_get", options)
-        return machine, ExtractedFile.from_answer(answer, machine)
+        machine, opened = _open(self.fleet, self.request, self.report)
+        request = calls.GetFileRequest(
+            opened.folder, opened.name, opened.path, opened.backup, opened.filesystem, self.dest,
+            f"{self.max_bytes}b", test, mounted=opened.mounted,
+        )  # fmt: skip
+        return machine, calls.GET_FILE.ask(self.fleet, machine, request)
 
 
-def _query(
-    fleet: Fleet, request: FilesRequest, report: Report, verb: str, options: dict[str, Any]
-) -> tuple[str, Any]:
-    """Return the machine of the target, and its answer."""
-    target = policy.read(settings.of_master(fleet.opts)).target(request.target_name)
+def _open(
+    fleet: Fleet, files_request: FilesRequest, report: Report
+) -> tuple[str, calls.ListFilesRequest]:
+    """Return the machine of the target, and the request for the files of the backup."""
+    target = policy.read(settings.of_master(fleet.opts)).target(files_request.target_name)
     machine = target_upkeep.target_host(fleet, target)
-    arguments = {
-        "folder": target.folder, "mounted": target.mounted, "name": request.name,
-        "path": files.parse_path(request.path), "backup": request.backup,
-        "filesystem": request.filesystem, **options,
-    }  # fmt: skip
-    report.step("look", f"{request.name}: {machine} opens the backup", host=machine)
-    return machine, fleet.call(machine, verb, arguments, long=True)
+    request = calls.ListFilesRequest(
+        target.folder, files_request.name, files.parse_path(files_request.path),
+        files_request.backup, files_request.filesystem, mounted=target.mounted,
+    )  # fmt: skip
+    report.step("look", f"{files_request.name}: {machine} opens the backup", host=machine)
+    return machine, request

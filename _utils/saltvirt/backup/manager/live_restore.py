@@ -72,7 +72,7 @@ def release_if_done(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
         machine, target = target_upkeep.target_host(fleet, restore.target), restore.target
         request = calls.UnpinRequest(
             target.folder, restore.uuid, restore.backup_id, restore.pin.guest, restore.pin.host,
-            target.mounted,
+            mounted=target.mounted,
         )  # fmt: skip
         calls.UNPIN.ask(fleet, machine, request)
     return status
@@ -131,7 +131,7 @@ class FinishLiveRestore:
         restores: list[RunningRestore] = []
         silent = []
         for target in target_upkeep.select_targets(self.fleet, None):
-            request = calls.PinsRequest(target.folder, target.mounted)
+            request = calls.TargetRef(target.folder, mounted=target.mounted)
             try:
                 machine = target_upkeep.target_host(self.fleet, target)
                 restores += [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saltvirt import errors, names
-from saltvirt.answers.removal import RemovalPlan
-from saltvirt.backup.model.answers import UndoResult
+from saltvirt.backup.model import calls
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, ha_provider
 from saltvirt.operations.core.operation import Checked, Reasons, Result
@@ -48,9 +47,8 @@ class CommitRestore:
         with lock.guest(self.fleet.opts, name, "virt.backup_confirm"):
             host = self._locate(name)
             plan = purge.plan(self.fleet, host, name, "virt.backup_confirm")
-            arguments = {"vm_": name, "unused": plan.unused}
-            answer = self.fleet.call(host, "virt.backup_confirm", arguments, long=True)
-            removal = RemovalPlan.from_answer(answer, host)
+            request = calls.ConfirmRequest(name, tuple(plan.unused))
+            removal = calls.CONFIRM_RESTORE.ask(self.fleet, host, request)
         comment = f"deleted the previous disks of {name} on {host}: {_path_list(removal.delete)}"
         comment += _retained_note(removal.keep)
         self.report.done(comment, host=host)
@@ -87,7 +85,7 @@ class RollbackRestore:
             with reasons:
                 ha_provider.refuse_managed(self.fleet.opts, name)
             host = self._locate(name)
-            self.fleet.call(host, "virt.backup_undo", {**self._arguments(name), "test": True})
+            calls.UNDO_RESTORE.ask(self.fleet, host, calls.UndoRequest(name, self.stop, True))
             reasons.raise_first()
             comment = f"would roll back {name} on {host} and delete the disks of the restore"
             return Checked(name, comment, {"undone": True}, {"host": host})
@@ -99,8 +97,8 @@ class RollbackRestore:
         with lock.guest(self.fleet.opts, name, "virt.backup_undo"):
             ha_provider.refuse_managed(self.fleet.opts, name)
             host = self._locate(name)
-            answer = self.fleet.call(host, "virt.backup_undo", self._arguments(name), long=True)
-            rollback = UndoResult.from_answer(answer, host)
+            request = calls.UndoRequest(name, self.stop)
+            rollback = calls.UNDO_RESTORE.ask(self.fleet, host, request)
         comment = f"rolled back {name} on {host}; the guest is off"
         comment += "".join(
             f"; {item}: run virt.backup_undo again when that is resolved" for item in rollback.left
@@ -114,9 +112,6 @@ class RollbackRestore:
         if rollback.detached:
             details["detached"] = list(rollback.detached)
         return Result(name, comment, {"undone": True}, details, not rollback.left)
-
-    def _arguments(self, name: str) -> dict[str, Any]:
-        return {"name": name, "stop": self.stop}
 
     def _locate(self, name: str) -> str:
         hosts = find.locations(self.fleet).guests.get(name)

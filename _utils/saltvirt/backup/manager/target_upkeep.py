@@ -5,20 +5,14 @@ Each target is asked separately. A target that does not answer does not affect t
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from saltvirt import settings, units
-from saltvirt.backup.model import policy
+from saltvirt.backup.model import calls, policy
 from saltvirt.backup.model.policy import TargetPolicy
-from saltvirt.backup.model.upkeep_answers import (
-    GuestPruneResult,
-    PruneResult,
-    VerifyReport,
-    VerifyResult,
-)
+from saltvirt.backup.model.upkeep_answers import GuestPruneResult, PruneResult, VerifyResult
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core.operation import Checked, Result, Several, failure
 from saltvirt.operations.core.report import Report
@@ -67,12 +61,10 @@ class Prune:
 
     def _prune(self, target: TargetPolicy, test: bool) -> Result:
         host = target_host(self.fleet, target)
-        arguments = {
-            "folder": target.folder, "retention": dataclasses.asdict(target.retention),
-            "name": self.name, "mounted": target.mounted, "test": test,
-        }  # fmt: skip
-        answer = self.fleet.call(host, "virt.backup_prune", arguments, long=True)
-        pruned = PruneResult.from_answer(answer, host)
+        request = calls.PruneRequest(
+            target.folder, target.retention, self.name, test, mounted=target.mounted
+        )
+        pruned = calls.PRUNE.ask(self.fleet, host, request)
         if self.name and not pruned.guests:
             return Result(target.name, f"{target.name} has no backup of {self.name}")
         guests = _by_label(pruned.guests)
@@ -140,16 +132,12 @@ class Verify:
 
     def _verify(self, target: TargetPolicy) -> Result:
         host = target_host(self.fleet, target)
-        arguments = {
-            "folder": target.folder, "name": self.name, "backup": self.backup, "days": self.days,
-            "mounted": target.mounted,
-        }  # fmt: skip
-        if self.limit is not None:
-            arguments["most"] = self.limit
+        request = calls.VerifyRequest(
+            target.folder, self.name, self.backup, self.days, self.limit, mounted=target.mounted
+        )
         self.report.step("begin", f"{target.name}: {host} verifies its backups")
         watch = ("salt/virt/backup/", self._watch)
-        answer = self.fleet.call(host, "virt.backup_verify", arguments, long=True, watch=watch)
-        verified = VerifyReport.from_answer(answer, host)
+        verified = calls.VERIFY.ask(self.fleet, host, request, watch=watch)
         results, count = verified.backups, len(verified.backups) + verified.untold
         if self.name and not count and self.days is None:
             return Result(target.name, f"{target.name} has no backup of {self.name}")

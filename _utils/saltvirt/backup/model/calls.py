@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from saltvirt.answers.calls import Call, Timeout
 from saltvirt.answers.created import CreatedGuest
+from saltvirt.answers.removal import RemovalPlan
+from saltvirt.backup.model import backup_ids
 from saltvirt.backup.model.answers import (
     BackupPlan,
     BackupReader,
     BackupResult,
     GuestInspection,
     InPlaceCheck,
+    ListedBackup,
     PlannedDisk,
     RestoredDisk,
     Serving,
     ServingEnd,
     ShownBackup,
+    UndoResult,
 )
 from saltvirt.backup.model.chains import CHAIN
+from saltvirt.backup.model.files import ExtractedFile, FileListing
 from saltvirt.backup.model.pins import BackupPin, LiveRestoreStatus, PinnedBackup
+from saltvirt.backup.model.retention import Retention
+from saltvirt.backup.model.upkeep_answers import PruneResult, VerifyReport
 from saltvirt.placement.account import PlacementTerms
 from saltvirt.schema import Message, optional
+
+
+@dataclass(frozen=True)
+class TargetRef(Message):
+    """The folder of a target on its machine. mounted: it must be a mount point."""
+
+    folder: str
+    mounted: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -44,20 +59,18 @@ class InspectRequest(Message):
 
 
 @dataclass(frozen=True)
-class PlanRequest(Message):
+class PlanRequest(TargetRef):
     """Plan the next backup of a guest from the existing backups of a target.
 
     host: the hypervisor of the guest. look: how its disks are. whole: read all disks in full.
-    chain: maximum length of a chain. mounted: the folder must be a mount point. key: name of the
-    encryption key. reader: issue a certificate for the reading, too.
+    chain: maximum length of a chain. key: name of the encryption key. reader: issue a
+    certificate for the reading, too.
     """
 
-    folder: str
     host: str
     look: GuestInspection
     whole: bool = False
     chain: int = CHAIN
-    mounted: bool = False
     key: str | None = None
     reader: bool = False
 
@@ -89,20 +102,18 @@ class EndExportRequest(Message):
 
 
 @dataclass(frozen=True)
-class PullRequest(Message):
+class PullRequest(TargetRef):
     """Read the disks that a hypervisor exports, and store them as a backup.
 
     serving: the export. by: the user who requested the backup. bandwidth: limit in MiB/s. reader:
     the one-time authority that the target's machine issued; None: its permanent one.
     """
 
-    folder: str
     name: str
     ident: str
     host: str
     serving: Serving
     by: str = "root"
-    mounted: bool = False
     bandwidth: int | None = None
     key: str | None = None
     reader: str | None = None
@@ -110,7 +121,7 @@ class PullRequest(Message):
 
 
 @dataclass(frozen=True)
-class ShowBackupRequest(Message):
+class ShowBackupRequest(TargetRef):
     """Export a backup to the one hypervisor that restores it.
 
     uuid: of the guest. backup: name or number, or ``latest``. reader: authority of the only
@@ -118,11 +129,9 @@ class ShowBackupRequest(Message):
     from being removed. disk: only this disk. damaged: also a backup that is not good.
     """
 
-    folder: str
     uuid: str
     backup: str
     reader: str
-    mounted: bool = False
     stand: BackupPin | None = optional(None)
     disk: str | None = optional(None)
     damaged: bool = optional(False)
@@ -213,43 +222,116 @@ class ResumeRequest(Message):
 
 
 @dataclass(frozen=True)
-class PinsRequest(Message):
-    """The guests that run from the backups in the folder of a target.
-
-    mounted: the folder must be a mount point.
-    """
-
-    folder: str
-    mounted: bool = False
-
-
-@dataclass(frozen=True)
-class UnpinRequest(Message):
+class UnpinRequest(TargetRef):
     """Release a backup from which a guest no longer runs.
 
     uuid: the UUID of the guest that was backed up. guest, host: the guest that ran from the backup,
     and its hypervisor.
     """
 
-    folder: str
     uuid: str
     backup: str
     guest: str
     host: str
-    mounted: bool = False
+
+
+@dataclass(frozen=True)
+class ListRequest(TargetRef):
+    """The backups at a target: all, or those of one guest by its UUID and name.
+
+    newest: only the last backup of each guest, and its last good one. after: ``UUID/BACKUP`` of the
+    last backup of the previous page.
+    """
+
+    uuid: str | None = optional(None)
+    name: str | None = optional(None)
+    newest: bool = optional(False)
+    after: str | None = optional(None)
+
+
+@dataclass(frozen=True)
+class ListFilesRequest(TargetRef):
+    """List a folder of a guest from a backup.
+
+    name: name or UUID of the guest. path: in the guest. backup: name or number, or ``latest``.
+    filesystem: read only this file system; None: all that the guest's system mounts.
+    """
+
+    name: str
+    path: str
+    backup: str = backup_ids.LATEST
+    filesystem: str | None = None
+
+
+@dataclass(frozen=True)
+class GetFileRequest(ListFilesRequest):
+    """Copy a file of a guest from a backup to a file of the target's machine.
+
+    dest: path of the file; None: a new path. most: maximum size, with its unit. test: only check
+    whether the file exists.
+    """
+
+    dest: str | None = None
+    most: str = "1GiB"
+    test: bool = False
+
+
+@dataclass(frozen=True)
+class PruneRequest(TargetRef):
+    """Remove the backups that no retention rule keeps. name: of one guest. test: change nothing."""
+
+    retention: Retention
+    name: str | None = None
+    test: bool = False
+
+
+@dataclass(frozen=True)
+class VerifyRequest(TargetRef):
+    """Verify backups.
+
+    name: of one guest. backup: ``all``, ``latest``, or a name or number. days: only backups that
+    were not verified within this number of days. most: maximum number of backups.
+    """
+
+    name: str | None = None
+    backup: str = "all"
+    days: float | None = None
+    most: int | None = optional(None)
+
+
+@dataclass(frozen=True)
+class ConfirmRequest(Message):
+    """Delete the disks of a guest that a backup replaced. unused: paths on shared storage that no
+    other host uses."""
+
+    vm_: str
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UndoRequest(Message):
+    """Bring a guest back that a backup replaced. stop: power it off first. test: only raise the
+    reason against it."""
+
+    name: str
+    stop: bool = False
+    test: bool = optional(False)
+
+
+@dataclass(frozen=True)
+class SweepRequest(Message):
+    """Clean up exports of processes that died."""
 
 
 LIVE_RESTORE_STATUS = Call("backup_standing", LiveRestoreRequest, LiveRestoreStatus)
 RESUME_LIVE_RESTORE = Call("backup_again", ResumeRequest, LiveRestoreStatus)
-LIST_PINS = Call("backup_stands", PinsRequest, list[PinnedBackup])
+LIST_PINS = Call("backup_stands", TargetRef, list[PinnedBackup])
 UNPIN = Call("backup_let_go", UnpinRequest, bool)
 
 ISSUE_READER = Call("backup_reader", ReaderRequest, BackupReader)
 INSPECT_GUEST = Call("backup_look", InspectRequest, GuestInspection)
 PLAN_BACKUP = Call("backup_plan", PlanRequest, BackupPlan)
 BEGIN_EXPORT = Call("backup_begin", BeginRequest, Serving)
-# a public function of the host, for operators, too
-END_EXPORT = Call("backup_end", EndExportRequest, ServingEnd)
 PULL_BACKUP = Call("backup_pull", PullRequest, BackupResult)
 SHOW_BACKUP = Call("backup_show", ShowBackupRequest, ShownBackup)
 HIDE_BACKUP = Call("backup_hide", HideBackupRequest, bool)
@@ -259,3 +341,14 @@ CHECK_IN_PLACE = Call("backup_over", InPlaceCheckRequest, InPlaceCheck)
 SET_SCHEDULE: Call[ScheduleRequest, str | None] = Call(
     "backup_wish", ScheduleRequest, cast(Any, str | None), Timeout.SHORT
 )
+
+# public functions of the host, for operators, too
+END_EXPORT = Call("backup_end", EndExportRequest, ServingEnd)
+SWEEP_EXPORTS = Call("backup_sweep", SweepRequest, list[str], Timeout.SHORT)
+LIST_BACKUPS = Call("backup_list", ListRequest, list[ListedBackup], Timeout.SHORT)
+LIST_FILES = Call("backup_ls", ListFilesRequest, FileListing)
+GET_FILE = Call("backup_get", GetFileRequest, ExtractedFile)
+PRUNE = Call("backup_prune", PruneRequest, PruneResult)
+VERIFY = Call("backup_verify", VerifyRequest, VerifyReport)
+CONFIRM_RESTORE = Call("backup_confirm", ConfirmRequest, RemovalPlan)
+UNDO_RESTORE = Call("backup_undo", UndoRequest, UndoResult)

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from saltvirt.backup.model import record
 from saltvirt.backup.model.catalog import Catalog
 from saltvirt.backup.model.record import BackupRecord
+from saltvirt.schema import Message
 
 # reason for keeping a backup
 READ = "the backup is being read"
 
 
 @dataclass(frozen=True)
-class Retention:
+class Retention(Message):
     """Numbers of backups to keep: the last ones, and the last one of each hour, day, week (from
     Monday), month and year that has one, in UTC. If all numbers are zero, all backups are kept."""
 

@@ -17,7 +17,7 @@ from saltvirt.backup.model import policy
 from saltvirt.backup.model.answers import BackupPlan, BackupReader, BackupResult, ShownBackup
 from saltvirt.backup.model.pins import BackupPin, PinnedBackup
 from saltvirt.backup.target import pins, receive, relay, show
-from saltvirt.backup.target.target import open_target
+from saltvirt.backup.target.target import BackupTarget, open_target
 from saltvirt.host import paths
 from saltvirt.host.node import job_steps
 from saltvirt.images import locks
@@ -39,6 +39,10 @@ def library() -> str:
 
 def _permanent_pair() -> OwnPair:
     return own_pair.permanent(f"{paths.STATE}/backup-reader", _READER)
+
+
+def _open(request: backup_calls.TargetRef) -> BackupTarget:
+    return open_target(request.folder, request.mounted)
 
 
 @contextlib.contextmanager
@@ -79,7 +83,7 @@ def issue_reader(_host: MinionContext, request: backup_calls.ReaderRequest) -> B
 @handles(backup_calls.PLAN_BACKUP)
 def plan_backup(_host: MinionContext, request: backup_calls.PlanRequest) -> BackupPlan:
     """Plan the next backup of a guest. Raises InvalidInput if the folder cannot be used."""
-    target = open_target(request.folder, request.mounted)
+    target = _open(request)
     chain, key = units.parse_count(request.chain), request.key
     plan = receive.plan_backup(target, request.host, request.look, request.whole, chain, key)
     if request.reader:
@@ -99,7 +103,7 @@ def pull_backup(host: MinionContext, request: backup_calls.PullRequest) -> Backu
     backup = receive.BackupRequest(
         request.ident, guest, request.host, request.by, limit, request.key, compress
     )
-    target = open_target(request.folder, request.mounted)
+    target = _open(request)
     with reader_pair(request.reader, serving.authority, "serving: authority") as (_, folder):
         return receive.receive(
             library(), target, backup, serving, folder, _progress_sender(host, guest)
@@ -126,7 +130,7 @@ def show_backup(host: MinionContext, request: backup_calls.ShowBackupRequest) ->
 
     Raises NotFound if the backup or the disk does not exist, BadAnswer if the backup is not good.
     """
-    open_target(request.folder, request.mounted)
+    _open(request)
     config = export_request.load_config(host.config, host.opts["id"])
     pin = request.stand
     if pin:
@@ -146,9 +150,9 @@ def hide_backup(_host: MinionContext, request: backup_calls.HideBackupRequest) -
 
 
 @handles(backup_calls.LIST_PINS)
-def list_pins(_host: MinionContext, request: backup_calls.PinsRequest) -> list[PinnedBackup]:
+def list_pins(_host: MinionContext, request: backup_calls.TargetRef) -> list[PinnedBackup]:
     """Return the guests that run from a backup at the target."""
-    target = open_target(request.folder, request.mounted)
+    target = _open(request)
     return [*pins.list_all(target.folder, target.guests())]
 
 
@@ -158,6 +162,6 @@ def unpin(_host: MinionContext, request: backup_calls.UnpinRequest) -> bool:
 
     Only for a guest that has all its blocks, or that no longer exists: the caller ensures that.
     """
-    target = open_target(request.folder, request.mounted)
+    target = _open(request)
     pin = BackupPin(names.existing_guest(request.guest), values.text(request.host, "host"))
     return pins.remove_pin(target.folder, request.uuid, request.backup, pin)

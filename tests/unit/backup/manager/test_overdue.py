@@ -35,8 +35,9 @@ class Cloud:
     def hosts(self):
         return ["hv1"]
 
-    def ask(self, hosts, fun):
-        assert (hosts, fun) == (["hv1"], "virt.backup_sweep")
+    def ask(self, hosts, fun, kwarg=None, **options):
+        assert (hosts, fun, kwarg) == (["hv1"], "virt.backup_sweep", {})
+        assert options == {"long": False}
         return []
 
     def gather(self, _fleet):
