@@ -146,7 +146,7 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
 
 
 def backup(
-    name, folder, whole=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
+    name, folder, full=False, key=None, mounted=False, bandwidth=None, compress=None, test=False,
     **kwargs,
 ):  # fmt: skip
     """
@@ -155,7 +155,7 @@ def backup(
 
     :param name: name of the guest
     :param folder: folder of the backups; only root may write to it
-    :param whole: True: read all disks completely
+    :param full: True: read all disks completely
     :param key: encryption key: name of a file of this machine,
         ``/etc/salt-virt/backup-keys/NAME.key``
     :param mounted: True: the folder must be a mount point
@@ -181,7 +181,7 @@ def backup(
         salt hyper1 virt.backup web1 /srv/backups
     """
     connection.require_binding()
-    whole, test = values.flag(whole, "whole"), values.flag(test, "test")
+    full, test = values.flag(full, "full"), values.flag(test, "test")
     compress = backup_policy.compression(compress, key is not None)
     host = _host(kwargs)
     guest = names.existing_guest(name)
@@ -191,7 +191,7 @@ def backup(
     folder, mounted = values.text(folder, "folder"), bool(mounted)
     key = None if key is None else values.text(key, "key")
     plan = _ask(host, backup_calls.PLAN_BACKUP, backup_calls.PlanRequest(
-        folder, __opts__["id"], inspection, whole=whole, mounted=mounted, key=key, reader=not test
+        folder, __opts__["id"], inspection, full=full, mounted=mounted, key=key, reader=not test
     ))  # fmt: skip
     summary = {
         "ident": plan.ident, "skipped": inspection.skipped,
@@ -256,7 +256,7 @@ def _end_backup(*args, **options):
 
 
 def backup_bring(
-    name, folder, backup="latest", new=None, over=False, stop=False, disk=None, mounted=False,
+    name, folder, backup="latest", new=None, in_place=False, stop=False, disk=None, mounted=False,
     test=False, damaged=False, **kwargs,
 ):  # fmt: skip
     """
@@ -268,12 +268,12 @@ def backup_bring(
     :param folder: folder of the backups
     :param backup: name or number of the backup, or ``latest``
     :param new: create another guest of this name, with a UUID and addresses of its own. Not with
-        ``over`` or ``disk``
-    :param over: True: replace the existing guest, until ``virt.backup_confirm`` or
+        ``in_place`` or ``disk``
+    :param in_place: True: replace the existing guest, until ``virt.backup_confirm`` or
         ``virt.backup_undo``
-    :param stop: with ``over``: power off the guest when the new disks are ready
+    :param stop: with ``in_place``: power off the guest when the new disks are ready
     :param disk: restore only this disk, by its target: as a file next to the images, which no guest
-        has; with ``over`` it replaces the guest's disk
+        has; with ``in_place`` it replaces the guest's disk
     :param mounted: True: the folder must be a mount point
     :param test: show which backup would be restored; change nothing
     :param damaged: True: restore also from a backup that is not good, as far as it can be read.
@@ -299,15 +299,13 @@ def backup_bring(
     """
     connection.require_binding()
     disk = None if disk is None else values.text(disk, "disk")
-    over, stop, mounted = (
-        values.flag(over, "over"), values.flag(stop, "stop"), values.flag(mounted, "mounted"),
-    )  # fmt: skip
-    damaged = values.flag(damaged, "damaged")
-    backup_ids.refuse_conflicts(new, over, stop, disk)
+    in_place, stop = values.flag(in_place, "in_place"), values.flag(stop, "stop")
+    mounted, damaged = values.flag(mounted, "mounted"), values.flag(damaged, "damaged")
+    backup_ids.refuse_conflicts(new, in_place, stop, disk)
     # the guest may have been renamed since
-    local_guests = _backup_guests(kwargs) if over or disk is not None else {}
+    local_guests = _backup_guests(kwargs) if in_place or disk is not None else {}
     record = _find_backup(
-        name, folder, str(backup), mounted, disk, damaged, local_guests.get(str(name)), over
+        name, folder, str(backup), mounted, disk, damaged, local_guests.get(str(name)), in_place
     )
     guest_name = record.guest if new is None else str(new)
     guest_name = names.guest(
@@ -325,14 +323,14 @@ def backup_bring(
             values.text(folder, "folder"), record.uuid, record.ident, reader, mounted=mounted,
             disk=disk, damaged=damaged,
         ))  # fmt: skip
-        if disk is not None and not over:
+        if disk is not None and not in_place:
             inputs.pop("seed")
             result = _ask(host, backup_calls.RESTORE_DISK, backup_calls.RestoreDiskRequest(
                 guest_name, shown, disk, reader=reader, **inputs
             ))  # fmt: skip
         else:
             result = _ask(host, backup_calls.RESTORE_GUEST, backup_calls.RestoreGuestRequest(
-                guest_name, shown, itself=new is None, over=over, stop=stop, disk=disk,
+                guest_name, shown, itself=new is None, in_place=in_place, stop=stop, disk=disk,
                 reader=reader, **inputs,
             ))  # fmt: skip
     finally:
@@ -401,7 +399,7 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
     return backup_keep.prune_guests(opened, rules, guest, bool(test)).to_answer()
 
 
-def backup_verify(folder, name=None, backup="all", days=None, mounted=False, most=None):
+def backup_verify(folder, name=None, backup="all", days=None, mounted=False, limit=None):
     """
     Verify backups in a folder of this machine: read them with QEMU and compare them with the
     digests of the data that was read from the guest. The result is recorded with each backup. The
@@ -412,7 +410,7 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
     :param backup: ``all``, ``latest``, or the name or number of a backup
     :param days: only backups that were not verified within this number of days
     :param mounted: True: the folder must be a mount point
-    :param most: maximum number of backups, starting with those that were not verified for the
+    :param limit: maximum number of backups, starting with those that were not verified for the
         longest time
 
     :return: a dictionary: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified``
@@ -432,12 +430,12 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, mos
         salt backup1 virt.backup_verify /srv/backups web1 latest
     """
     guest = None if name is None else names.existing_guest(name)
-    limit = None if days is None else units.parse_number(days, "days")
+    max_age_days = None if days is None else units.parse_number(days, "days")
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     opened = backup_target.open_target(str(folder), bool(mounted))
-    count = None if most is None else units.parse_count(most, "most")
+    count = None if limit is None else units.parse_count(limit, "limit")
     progress = _verification_progress()
-    report = backup_keep.verify_all(opened, guest, str(backup), limit, now, progress, count)
+    report = backup_keep.verify_all(opened, guest, str(backup), max_age_days, now, progress, count)
     return report.to_answer()
 
 
@@ -495,7 +493,7 @@ def backup_ls(folder, name, path="/", backup="latest", filesystem=None, mounted=
 
 
 def backup_get(
-    folder, name, path, dest=None, backup="latest", filesystem=None, most="1GiB", mounted=False,
+    folder, name, path, dest=None, backup="latest", filesystem=None, max_size="1GiB", mounted=False,
     test=False,
 ):  # fmt: skip
     """
@@ -510,7 +508,7 @@ def backup_get(
     :param backup: name or number of the backup, or ``latest``
     :param filesystem: read only this file system, as ``/``; default: everything that the guest's
         system mounts
-    :param most: maximum size
+    :param max_size: maximum size
     :param mounted: True: the target's folder must be a mount point
     :param test: only check whether it exists
 
@@ -519,7 +517,7 @@ def backup_get(
 
     :raises NotFound: the backup does not exist, or does not contain the file
     :raises AlreadyExists: ``dest`` exists
-    :raises InvalidInput: the file is larger than ``most``, or is a device, FIFO or socket
+    :raises InvalidInput: the file is larger than ``max_size``, or is a device, FIFO or socket
     :raises Unsupported: libguestfs is not installed
 
     :depends: guestfish
@@ -532,7 +530,7 @@ def backup_get(
     """
     opened = backup_target.open_target(str(folder), bool(mounted))
     request = _files_request(name, backup, path, filesystem)
-    limit = units.parse_bytes(most, argument="most")
+    limit = units.parse_bytes(max_size, argument="max_size")
     dest_path = None if dest is None else values.text(dest, "dest")
     step_signal = _step_signal()
     return backup_files.get(opened, request, dest_path, limit, bool(test), step_signal).to_answer()

@@ -316,7 +316,7 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
         return incoming.size_bytes
 
 
-def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
+def get(vm_, remote, local, overwrite=False, max_size="1GiB", **kwargs):
     """
     Copy a file of a guest to this host through its agent. The file appears only when it is
     complete, and only root can read it; links on this host are not followed.
@@ -325,14 +325,14 @@ def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
     :param remote: path of the file in the guest
     :param local: path of the new file on this host
     :param overwrite: True: replace an existing file
-    :param most: maximum size
+    :param max_size: maximum size
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the size in bytes
 
     :raises AlreadyExists: a file of this name exists here
     :raises NotFound: the file does not exist in the guest
-    :raises InvalidInput: the file is larger than ``most``
+    :raises InvalidInput: the file is larger than ``max_size``
 
     CLI Example:
 
@@ -342,7 +342,7 @@ def get(vm_, remote, local, overwrite=False, most="1GiB", **kwargs):
     """
     from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
 
-    limit, path = units.parse_bytes(most, argument="most"), _path(remote, "remote")
+    limit, path = units.parse_bytes(max_size, argument="max_size"), _path(remote, "remote")
     is_overwrite = values.boolean(overwrite, "overwrite")
     with (
         _connect(kwargs) as conn,

@@ -475,7 +475,7 @@ def where(name):
 
 
 @result.reporting
-def repair(apply=False, test=False, name=None, what=None):
+def repair(apply=False, test=False, name=None, finding=None):
     """
     Show leftovers of interrupted operations; with ``apply``, repair them.
 
@@ -487,7 +487,7 @@ def repair(apply=False, test=False, name=None, what=None):
     :param apply: repair; default: show
     :param test: only show, even with ``apply``
     :param name: only leftovers of this guest
-    :param what: only findings with this code (``half-made``, ``migration-broken-off``,
+    :param finding: only findings with this code (``half-made``, ``migration-broken-off``,
         ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``,
         ``given-up``, ``owner-not-recorded``), or the finding with this ``id``
 
@@ -501,11 +501,11 @@ def repair(apply=False, test=False, name=None, what=None):
 
         salt-run virt.repair
         salt-run virt.repair name=web1
-        salt-run virt.repair apply=True what=half-made:web1:hyper2
+        salt-run virt.repair apply=True finding=half-made:web1:hyper2
         salt-run virt.repair apply=True
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, "repair", "repair", __salt__)
         return operation.perform(
-            repair_operation.Repair(fleet, progress, name, what), test or not apply
+            repair_operation.Repair(fleet, progress, name, finding), test or not apply
         )

@@ -36,7 +36,7 @@ def __virtual__():
 
 
 @result.reporting
-def backup(name, to=None, whole=False, test=False, host=None):
+def backup(name, to=None, full=False, test=False, host=None):
     """
     Back up a guest to a target of ``virt:backup:targets``, whose machine reads the guest's disks
     from the hypervisor. Only blocks that changed since the last backup are read; a disk whose
@@ -44,7 +44,7 @@ def backup(name, to=None, whole=False, test=False, host=None):
 
     :param name: name of the guest
     :param to: the target; default: the only one
-    :param whole: True: read all disks completely
+    :param full: True: read all disks completely
     :param test: show how each disk would be read; change nothing
     :param host: hypervisor of the guest, if you know that it runs nowhere else although hosts do
         not answer
@@ -63,12 +63,12 @@ def backup(name, to=None, whole=False, test=False, host=None):
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "backup", __salt__)
         user = salt.utils.user.get_specific_user()
-        backup_job = backup_operation.CreateBackup(fleet, name, to, progress, whole, user, host)
+        backup_job = backup_operation.CreateBackup(fleet, name, to, progress, full, user, host)
         return operation.perform(backup_job, test)
 
 
 @result.reporting
-def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False):
+def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, scheduled=False):
     """
     Back up every guest whose newest good backup is older than ``hours``. Use it in a schedule of
     the master: guests with a recent backup are skipped, and failed backups are retried at the next
@@ -82,7 +82,7 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False)
     :param at_once: maximum number of concurrent backups, at most 100; further limited by
         ``virt:backup:at_once_per_host`` and ``at_once_per_target``
     :param test: show which guests have a recent backup and which would be backed up; change nothing
-    :param said: True: only guests with a schedule of their own
+    :param scheduled: True: only guests with a schedule of their own
 
     :return: for each guest the answer of ``virt.backup``, or ``comment``: its newest backup with
         its age. Hosts that do not answer are listed, and the exit code is 1, also if a backup
@@ -94,7 +94,7 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, said=False)
 
         salt-run virt.backup_due 'web*' hours=26 to=vault
     """
-    request = due_backups.OverdueRequest.parse(guests, hours, to, at_once, bool(said))
+    request = due_backups.OverdueRequest.parse(guests, hours, to, at_once, bool(scheduled))
     with Fleet(__opts__) as fleet:
         screen = report.screen(__salt__, __opts__)
         user = salt.utils.user.get_specific_user()
@@ -132,7 +132,7 @@ def backups(name=None, to=None):
 @result.reporting
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
-    over=False, stop=False, disk=None, missing=False, test=False, instant=False, seed=None,
+    in_place=False, stop=False, disk=None, missing=False, test=False, instant=False, seed=None,
     damaged=False,
 ):  # fmt: skip
     """
@@ -141,9 +141,10 @@ def backup_restore(
 
     Without ``new``, the guest itself is restored, with its UUID and addresses; it must not exist
     any more. With ``new``, another guest is created with a UUID and addresses of its own; if it was
-    seeded, it gets a new machine-id, host name, SSH host keys and minion identity. With ``over``,
-    the restored guest replaces the existing one. Existing data is not written to, and nothing is
-    deleted before ``virt.backup_confirm``; ``virt.backup_undo`` brings the previous guest back.
+    seeded, it gets a new machine-id, host name, SSH host keys and minion identity. With
+    ``in_place``, the restored guest replaces the existing one. Existing data is not written to, and
+    nothing is deleted before ``virt.backup_confirm``; ``virt.backup_undo`` brings the previous
+    guest back.
 
     :param name: name or UUID of the guest that was backed up
     :param backup: name or number of the backup, or ``latest``
@@ -154,11 +155,11 @@ def backup_restore(
     :param name_is_free: True: you know that no hypervisor that does not answer has a guest of this
         name. Not needed for hosts that high availability has proven to be off, or that
         ``virt.ha_confirm_off`` has declared off
-    :param over: True: replace the existing guest, which must be off, have no snapshots, and not be
-        managed by high availability
-    :param stop: with ``over``: power off the guest when the new disks are ready
-    :param disk: restore only this disk, for example ``vdb``: with ``over`` it replaces the guest's
-        disk, otherwise it is a file that no guest has
+    :param in_place: True: replace the existing guest, which must be off, have no snapshots, and not
+        be managed by high availability
+    :param stop: with ``in_place``: power off the guest when the new disks are ready
+    :param disk: restore only this disk, for example ``vdb``: with ``in_place`` it replaces the
+        guest's disk, otherwise it is a file that no guest has
     :param missing: True: do nothing if a guest of this name exists
     :param test: show what would be done; change nothing
     :param instant: True: start the guest immediately from the backup that the target's machine
@@ -180,7 +181,7 @@ def backup_restore(
     """
     request = restore_operation.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
-        bool(overcommit), bool(name_is_free), bool(over), bool(stop),
+        bool(overcommit), bool(name_is_free), bool(in_place), bool(stop),
         None if disk is None else str(disk), bool(missing), factory.off_proofs(__opts__),
         bool(instant), seed=None if seed is None else bool(seed), damaged=bool(damaged),
     )  # fmt: skip
@@ -192,7 +193,7 @@ def backup_restore(
 @result.reporting
 def backup_confirm(name, test=False, host=None):
     """
-    Keep the guest, or the disk, that ``virt.backup_restore`` with ``over`` has restored: the
+    Keep the guest, or the disk, that ``virt.backup_restore`` with ``in_place`` has restored: the
     replaced disks are deleted if they are the guest's own and no other guest uses them.
 
     :param name: name of the guest
@@ -217,7 +218,7 @@ def backup_confirm(name, test=False, host=None):
 @result.reporting
 def backup_undo(name, stop=False, test=False, host=None):
     """
-    Undo ``virt.backup_restore`` with ``over``: the replaced guest is brought back. The restored
+    Undo ``virt.backup_restore`` with ``in_place``: the replaced guest is brought back. The restored
     disks are deleted, including everything that was written to them since.
 
     :param name: name of the guest
@@ -269,7 +270,7 @@ def backup_prune(name=None, to=None, test=False):
 
 
 @result.reporting
-def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=None):
+def backup_verify(name=None, backup="all", to=None, days=None, test=False, limit=None):
     """
     Verify backups at their target: read them and compare them with the digests of the data that was
     read from the guest. The result is recorded with each backup. A broken backup is no longer good,
@@ -280,7 +281,7 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=
     :param to: the target; default: all targets
     :param days: only backups that were not verified within this number of days
     :param test: show which machines would read; read nothing
-    :param most: maximum number of backups of each target, starting with those that were not
+    :param limit: maximum number of backups of each target, starting with those that were not
         verified for the longest time
 
     :return: under the target's name ``result`` (False when one is not good), ``comment``,
@@ -299,7 +300,7 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, most=
         raise errors.InvalidInput(
             f"backup must be a name or a number, not {units.short_repr(backup)}"
         )
-    count = None if most is None else units.parse_count(most, "most")
+    count = None if limit is None else units.parse_count(limit, "limit")
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
         progress = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
@@ -338,7 +339,7 @@ def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
 
 @result.reporting
 def backup_get(
-    name, path, dest=None, backup="latest", to=None, filesystem=None, most="1GiB", test=False
+    name, path, dest=None, backup="latest", to=None, filesystem=None, max_size="1GiB", test=False
 ):
     """
     Copy a file of a guest from a backup to the target's machine, where only root can read it; a
@@ -352,7 +353,7 @@ def backup_get(
     :param to: the target; default: as for ``virt.backup``
     :param filesystem: read only this file system, as ``/``; its device as returned by
         ``virt.backup_ls``; default: everything that the guest's system mounts
-    :param most: maximum size
+    :param max_size: maximum size
     :param test: show what would be copied; write nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``backup``,
@@ -365,7 +366,7 @@ def backup_get(
         salt-run virt.backup_get web1 /etc/fstab
     """
     request = _files_request(name, path, backup, to, filesystem)
-    limit = units.parse_bytes(most, argument="most")
+    limit = units.parse_bytes(max_size, argument="max_size")
     dest_path = None if dest is None else _text(dest, "dest")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "backup_get", __salt__)

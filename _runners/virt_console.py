@@ -142,7 +142,7 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
 
 
 @result.reporting
-def get(name, remote, local, overwrite=False, most="1GiB"):
+def get(name, remote, local, overwrite=False, max_size="1GiB"):
     """
     Copy a file of a guest to the master through the QEMU guest agent. The file appears only when it
     is complete, and only root can read it; links on the master are not followed. Administrators
@@ -152,7 +152,7 @@ def get(name, remote, local, overwrite=False, most="1GiB"):
     :param remote: path of the file in the guest
     :param local: path of the new file on the master
     :param overwrite: True: replace an existing file
-    :param most: maximum size
+    :param max_size: maximum size
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``
@@ -167,7 +167,7 @@ def get(name, remote, local, overwrite=False, most="1GiB"):
     copy = agent_client.FileCopy(
         _text(local, "local"), _text(remote, "remote"), values.boolean(overwrite, "overwrite")
     )
-    limit = units.parse_bytes(most, argument="most")
+    limit = units.parse_bytes(max_size, argument="max_size")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "get", __salt__)
         return agent_client.get(fleet, str(name), copy, limit, progress)

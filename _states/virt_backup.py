@@ -58,14 +58,14 @@ def backed_up(name, hours=24, to=None, **kwargs):
     )
 
 
-def restored(name, of=None, backup=None, to=None, host=None, **kwargs):
+def restored(name, source=None, backup=None, to=None, host=None, **kwargs):
     """
     Ensure that a guest exists; a missing guest is restored from a backup, and is off. An existing
     guest is not changed. For ``salt-run state.orchestrate``.
 
     :param name: name of the guest
-    :param of: guest whose backup is restored; default: this guest, with its UUID and addresses. If
-        it is another guest, the restored guest gets its own
+    :param source: guest whose backup is restored; default: this guest, with its UUID and addresses.
+        If it is another guest, the restored guest gets its own
     :param backup: name or number of the backup, or ``latest`` (default)
     :param to: target that has the backup; default: as for ``virt.backup``
     :param host: the hypervisor; default: the one that had the guest
@@ -88,7 +88,14 @@ def restored(name, of=None, backup=None, to=None, host=None, **kwargs):
     """
     return result.run(
         "virt.restored",
-        {"name": name, "of": of, "backup": backup, "to": to, "host": host, "kwargs": kwargs},
+        {
+            "name": name,
+            "source": source,
+            "backup": backup,
+            "to": to,
+            "host": host,
+            "kwargs": kwargs,
+        },
         __salt__,
         __opts__["test"],
         restore_states.restored,

@@ -434,7 +434,7 @@ class Run:
         threads = [self.world.later(one, model.name, model.host) for one in faults]
         try:
             good, said = self._run(
-                "virt.backup", model.name, to=op["to"], whole=op.get("whole", False)
+                "virt.backup", model.name, to=op["to"], full=op.get("whole", False)
             )
         except Ended as exc:
             good, said = False, str(exc)
@@ -452,7 +452,7 @@ class Run:
         model, folder = self.model, FOLDERS[op["to"]]
         look = self._call("virt.backup_look", model.name)
         plan = self._target(
-            "virt.backup_plan", folder, model.host, look, whole=op.get("whole", False)
+            "virt.backup_plan", folder, model.host, look, full=op.get("whole", False)
         )
         kept = []
         for name, other in FOLDERS.items():

@@ -186,7 +186,7 @@ def _backup(op):
 
 
 def _backup_over(op):
-    return ["virt.backup_restore", op["name"]], {"over": True, "stop": True}
+    return ["virt.backup_restore", op["name"]], {"in_place": True, "stop": True}
 
 
 def _backup_new(op):

@@ -384,9 +384,7 @@ def test_what_has_no_content_and_what_is_not_there(fish, target, state):
 
 
 def test_more_than_is_wanted_is_refused_whatever_was_told_of_it(fish, target, state):
-    with pytest.raises(
-        errors.InvalidInput, match="is larger than 10 B: increase the limit with most=SIZE"
-    ):
+    with pytest.raises(errors.InvalidInput, match="is larger than 10 B: increase max_size"):
         got(target, most=10)
     fish.setenv("LIE", "size:5")
     with pytest.raises(errors.InvalidInput, match="is larger than 10 B"):
@@ -546,7 +544,7 @@ def test_the_verbs_of_the_runner(run, tmp_path):
     for arguments, named, words in (
         (("etc",), {}, "path must be an absolute path in the guest, not 'etc'"),
         (("/a",), {"to": "valt"}, "unknown backup target 'valt'; known: vault"),
-        (("/a",), {"most": "much"}, "most 'much' is not a positive size"),
+        (("/a",), {"max_size": "much"}, "max_size 'much' is not a positive size"),
         (("/a",), {"backup": True}, "backup must be a name or a number, not True"),
         (("/etc/fifo",), {}, "'/etc/fifo' is a fifo, only files and folders"),
     ):

@@ -79,7 +79,7 @@ def test_there_and_back(here):
     # itself is here
     assert "web1" in refused(here, "backup_bring", name="web1", overcommit=True)
     # in its place, and back
-    done(here, "backup_bring", name="web1", over=True, stop=True, overcommit=True)
+    done(here, "backup_bring", name="web1", in_place=True, stop=True, overcommit=True)
     assert here.state().startswith("shut off")
     assert str(here.disk) not in here.virsh("domblklist web1")
     _, wrong = here.hypervisor.ask("virt.backup_undo", name="web1")
@@ -87,7 +87,7 @@ def test_there_and_back(here):
     # by the name that it has since, and by the one that it had
     here.virsh("domrename web1 web9")
     for called in ("web9", "web1"):
-        made = done(here, "backup_bring", name=called, over=True, overcommit=True)
+        made = done(here, "backup_bring", name=called, in_place=True, overcommit=True)
         assert made["name"] == "web9"
         _, wrong = here.hypervisor.ask("virt.backup_undo", name="web9")
         assert wrong is None and str(here.disk) in here.virsh("domblklist web9")
@@ -103,7 +103,7 @@ def test_what_cannot_be(here):
         here, "backup_bring", name="web1", disk="vdz"
     )
     words = refused(here, "backup_bring", name="web1", disk="vda", new="web2")
-    assert "cannot be combined with over or disk" in words
+    assert "cannot be combined with in_place or disk" in words
     assert here.traces() == []
 
 
@@ -125,7 +125,7 @@ def test_a_guest_whose_creation_was_interrupted_is_not_backed_up(here):
         if state == "running":
             here.virsh("start web1")
         assert words in refused(here, "backup", name="web1"), state
-        said = refused(here, "backup_bring", name="web1", over=True, stop=True, overcommit=True)
+        said = refused(here, "backup_bring", name="web1", in_place=True, stop=True, overcommit=True)
         assert words in said, state
         assert here.state().startswith(state)
         assert str(here.disk) in here.virsh("domblklist web1")

@@ -220,9 +220,9 @@ def test_a_guest_that_was_made_is_no_failure_whatever_becomes_of_what_was_shown(
 
 
 @pytest.mark.parametrize(("given", "why"), [
-    ({"new": "web2", "over": True}, "new=NAME cannot be combined with over or disk"),
-    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with over or disk"),
-    ({"stop": True}, "stop=True requires over=True"),
+    ({"new": "web2", "in_place": True}, "new=NAME cannot be combined with in_place or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with in_place or disk"),
+    ({"stop": True}, "stop=True requires in_place=True"),
 ])  # fmt: skip
 def test_what_makes_no_sense_together_is_refused_before_anything_is_shown(
     virt, parts, kept, given, why
@@ -397,7 +397,7 @@ def test_what_an_agent_does_for_a_host(virt, real, tmp_path, monkeypatch):  # no
     with pytest.raises(errors.AlreadyExists):
         virt["virt.get"]("test", str(there), str(back))
     with pytest.raises(errors.InvalidInput, match="larger"):
-        virt["virt.get"]("test", str(there), str(tmp_path / "less"), most="1KiB")
+        virt["virt.get"]("test", str(there), str(tmp_path / "less"), max_size="1KiB")
     assert not (tmp_path / "less").exists()
 
 

@@ -124,12 +124,12 @@ def test_the_state_comes_back_beside_the_guest_and_in_its_place(guest, runs):
     # in its place, and back
     change(guest)
     changed = digests(guest)
-    brought = bring(guest, over=True)
+    brought = bring(guest, in_place=True)
     assert digests(guest) == then and "warnings" not in brought
     done(guest, "backup_undo", name="web1")
     assert digests(guest) == changed
     # in its place for good
-    bring(guest, over=True)
+    bring(guest, in_place=True)
     starts(guest)
     assert guest.hypervisor.ask("virt.backup_confirm", vm_="web1")[1] is None
     assert digests(guest)[1:] == then[1:]
@@ -170,7 +170,7 @@ def test_a_restore_that_fails_leaves_the_state_that_was_there(guest, over):
     place = f"{SWTPM}/{mine}"
     guest.sh(f"mkdir /var/lib/other; chown tss /var/lib/other {SWTPM}")
     guest.sh(f"mv {SWTPM} {SWTPM}.real; ln -s {SWTPM}.real {SWTPM}; chown -h tss {SWTPM}")
-    asked = {"name": "web1", "folder": str(guest.target), "over": over, "overcommit": True}
+    asked = {"name": "web1", "folder": str(guest.target), "in_place": over, "overcommit": True}
     answer, wrong = guest.hypervisor.ask("virt.backup_bring", **asked)
     guest.sh(f"rm {SWTPM}; mv {SWTPM}.real {SWTPM}; chown root {SWTPM}")
     assert answer is None and "is a link that does not belong to root" in wrong
@@ -213,7 +213,7 @@ def without_state(guest, made):
 def test_a_backup_from_before_says_that_the_guest_has_new_ones(guest):
     without_state(guest, backed_up(guest))
     changed = digests(guest)
-    kept = bring(guest, over=True)["warnings"]
+    kept = bring(guest, in_place=True)["warnings"]
     assert kept == [
         f"web1 keeps its {one}: the backup has none" for one in ("firmware variables", "TPM state")
     ]
@@ -245,7 +245,7 @@ def test_variables_in_a_folder_of_its_own_are_not_said_to_be_kept(guest):
     (guest.folder / "own.xml").write_text(xml)
     guest.sh(f"mv {libvirts} {own}")
     guest.virsh(f"define {guest.folder}/own.xml")
-    assert bring(guest, over=True)["warnings"] == [
+    assert bring(guest, in_place=True)["warnings"] == [
         "web1 starts with new firmware variables: the backup has none; the previous files stay in "
         f"{own} for virt.backup_undo",
         "web1 keeps its TPM state: the backup has none",

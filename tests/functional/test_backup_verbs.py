@@ -180,7 +180,7 @@ def test_without_a_target_it_is_said_what_to_set(run):
 def test_those_not_read_back_for_the_longest_time_come_first(run, guest):
     made = left(guest)
     for several in ([made[0], made[1]], [made[2], made[3]], [made[0], made[1]]):
-        found = run("backup_verify", most=2)["vault"]["backups"]
+        found = run("backup_verify", limit=2)["vault"]["backups"]
         assert sorted(one["ident"] for one in found) == several
         for one in several:  # of the same second they would be as old as the next ones
             path = next(Path(guest.target.folder.root).glob(f"*/{one}/verified.json"))

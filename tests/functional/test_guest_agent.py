@@ -383,7 +383,7 @@ def test_a_file_as_the_runner_brings_it_and_fetches_it(master, tmp_path):
     with pytest.raises(errors.AlreadyExists):
         on_master.put(None, "web1", copy, None, True, master)
     fetched = on_master.FileCopy(str(back), str(remote))
-    with pytest.raises(errors.InvalidInput, match="increase the limit with most="):
+    with pytest.raises(errors.InvalidInput, match="increase max_size"):
         on_master.get(None, "web1", fetched, len(data) - 1, master)
     assert not back.exists()
     assert on_master.get(None, "web1", fetched, len(data), master)["web1"]["result"] is True

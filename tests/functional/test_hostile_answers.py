@@ -466,7 +466,7 @@ VERBS = {
     "fence": ({"host": "hv1", "test": True}, ()),
     "backup": ({"name": "web1"}, ("web1",)), "backup_test": ({"name": "web1", "test": True}, ()),
     "backup_restore": ({"name": "web1", "new": "new1"}, ("web1", "new1")),
-    "backup_restore_over": ({"name": "web1", "over": True}, ("web1",)),
+    "backup_restore_over": ({"name": "web1", "in_place": True}, ("web1",)),
     "backup_restore_disk": ({"name": "web1", "disk": "vda"}, ("web1",)),
     "backup_confirm": ({"name": "web1"}, ("web1",)), "backup_undo": ({"name": "web1"}, ("web1",)),
     "backup_restore_instant": ({"name": "web1", "new": "new1", "instant": True}, ("new1",)),

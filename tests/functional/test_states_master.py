@@ -158,7 +158,7 @@ def test_a_guest_that_is_not_there_is_made_of_a_backup(told):
     assert (result, changes) == (None, {"backup": BACKUP})
     assert comment == f"would restore new1 on hv1 from {BACKUP}"
     assert ("hv1", "virt.backup_show") not in done(told)
-    asked = {"of": "web1", "backup": 1, "to": "vault", "host": "hv2"}
+    asked = {"source": "web1", "backup": 1, "to": "vault", "host": "hv2"}
     result, comment, changes = told("restored", "new1", **asked)
     assert (result, changes) == (True, {"backup": BACKUP})
     assert comment == f"restored new1 on hv2 from {BACKUP}; new1 is off"

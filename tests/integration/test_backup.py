@@ -111,7 +111,7 @@ class Box:
         made of it)."""
         host, target = self.hosts
         look = host.call("virt.backup_look", self.name)
-        plan = target.call("virt.backup_plan", VAULT, "hv1", look, whole=whole)
+        plan = target.call("virt.backup_plan", VAULT, "hv1", look, full=whole)
         ident = plan["ident"]
         served = host.call("virt.backup_begin", self.name, ident, plan["disks"], reader(target))
         made = target.call("virt.backup_pull", VAULT, self.name, ident, "hv1", served)

@@ -130,7 +130,7 @@ def test_it_runs_at_once_and_is_whole_at_last(fast, cloud):
 
 @pytest.mark.usefixtures("clean")
 def test_in_the_place_of_the_guest(fast, cloud):
-    found = cloud.run_json("virt.backup_restore", fast.name, over=True, instant=True)[fast.name]
+    found = cloud.run_json("virt.backup_restore", fast.name, in_place=True, instant=True)[fast.name]
     assert found["result"] is True, found
     assert fast.runs
     refused = cloud.run("virt.backup_confirm", fast.name)

@@ -56,7 +56,7 @@ class Mover(Box):
     def back_up(self, whole=False):
         host, target = self.hypervisors[self.at], self.hypervisors["hv2"]
         look = host.call("virt.backup_look", self.name)
-        plan = target.call("virt.backup_plan", VAULT, self.at, look, whole=whole)
+        plan = target.call("virt.backup_plan", VAULT, self.at, look, full=whole)
         ident = plan["ident"]
         reader = target.call("virt.backup_reader")["authority"]
         served = host.call("virt.backup_begin", self.name, ident, plan["disks"], reader)

@@ -255,7 +255,7 @@ def restore_over(walk):
     if not last_backup(walk):
         return
     words = ("virt.backup_restore", walk.guest.name)
-    if walk.may_refuse(walk.guest.snapshots, *words, over=True, stop=True):
+    if walk.may_refuse(walk.guest.snapshots, *words, in_place=True, stop=True):
         return
     walk.runner("virt.backup_confirm", walk.guest.name)
     go_back(walk)

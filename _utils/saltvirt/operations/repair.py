@@ -68,14 +68,14 @@ class Finding:
 
     @property
     def id(self) -> str:
-        """Return the argument of ``virt.repair what=`` for this finding alone."""
+        """Return the argument of ``virt.repair finding=`` for this finding alone."""
         return ":".join(filter(None, (self.code, self.guest, self.host)))
 
     @property
     def command(self) -> str:
         """Return the command that repairs this finding alone."""
         # a host reports the name, and the operator pastes this line into a shell
-        selector = shlex.quote(f"what={self.id}")
+        selector = shlex.quote(f"finding={self.id}")
         return f"salt-run virt.repair apply=True {selector}" if self.repair else self.commands
 
     def data(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def select_findings(
     one."""
     if selector and str(selector).partition(":")[0] not in CODES:
         raise errors.InvalidInput(
-            f"what={selector}: no such finding; a code ({', '.join(CODES)}) or an id that "
+            f"finding={selector}: no such finding; a code ({', '.join(CODES)}) or an id that "
             "salt-run virt.repair shows"
         )
     return [

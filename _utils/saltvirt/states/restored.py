@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from saltvirt.states.result import Answer, StateHost
 
 
-def restored(state: StateHost, name: str, /, of: str | None = None, **options: Any) -> Answer:
+def restored(state: StateHost, name: str, /, source: str | None = None, **options: Any) -> Answer:
     """See ``virt.restored``."""
     arguments = {word: value for word, value in options.items() if value is not None}
-    arguments |= {"name": of, "new": name} if of not in (None, name) else {"name": name}
+    arguments |= {"name": source, "new": name} if source not in (None, name) else {"name": name}
     return on_master.run_on_master(
         state, name, "virt.backup_restore", {**arguments, "missing": True}
     )

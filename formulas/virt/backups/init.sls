@@ -8,9 +8,9 @@
 {%- endif %}
 {#- what each verb may be given: Salt says only in the master's log that a verb does not take a word #}
 {%- set words = {
-  "due": ["guests", "hours", "to", "at_once", "test", "said"],
+  "due": ["guests", "hours", "to", "at_once", "test", "scheduled"],
   "prune": ["name", "to", "test"],
-  "verify": ["name", "backup", "to", "days", "test", "most"],
+  "verify": ["name", "backup", "to", "days", "test", "limit"],
   "instant": ["name", "timeout", "test"],
 } %}
 {%- set defaults = {
@@ -31,8 +31,8 @@
 {%-   elif said is not sameas false %}
 {%-     set kwargs = dict(values, **(said or {})) %}
 {#-     without a pattern of names the guests that say themselves how they are to be backed up #}
-{%-     if name == "due" and "said" not in kwargs and "guests" not in kwargs %}
-{%-       do kwargs.update({"said": True}) %}
+{%-     if name == "due" and "scheduled" not in kwargs and "guests" not in kwargs %}
+{%-       do kwargs.update({"scheduled": True}) %}
 {%-     endif %}
 {%-     set seconds = kwargs.pop("seconds") %}
 {#-     Salt would begin it at every look at its schedule, and look without a pause #}

@@ -82,7 +82,7 @@ def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
         assert data["code"] in repair.CODES
         assert data["evidence"]
         assert data["command"]
-    assert found[0].command == "salt-run virt.repair apply=True what=half-made:a:hv1"
+    assert found[0].command == "salt-run virt.repair apply=True finding=half-made:a:hv1"
 
 
 def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
@@ -118,7 +118,7 @@ def test_one_guest_and_one_finding_can_be_chosen(cloud, options, ids):
 
 
 def test_a_code_that_is_none_is_refused(cloud):
-    with pytest.raises(errors.InvalidInput, match="what=half-mad: no such finding; a code"):
+    with pytest.raises(errors.InvalidInput, match="finding=half-mad: no such finding; a code"):
         repair.select_findings([], selector="half-mad")
 
 
@@ -331,7 +331,7 @@ def test_to_look_says_all_and_changes_nothing(cloud):
     rows = found.details["table"]
     assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
     assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
-                           "what=half-made:a:hv1"]  # fmt: skip
+                           "finding=half-made:a:hv1"]  # fmt: skip
     assert rows[5] == ["hv3", down("hv3").error, "", ""]
     assert set(found.changes["repaired"]) == {"a", "b", "m"}, "of the other a person decides"
     assert [one["name"] for one in found.details["findings"]] == ["a", "b", "m", "two"]
@@ -490,7 +490,7 @@ def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp
     [one], _ = repair.find_leftovers(cloud)
     assert (one.id, one.host) == ("disk-without-guest:web1:hv1", "hv1")
     assert "/i/web1_data.raw on hv1" in one.problem
-    assert one.command == "salt-run virt.repair apply=True what=disk-without-guest:web1:hv1"
+    assert one.command == "salt-run virt.repair apply=True finding=disk-without-guest:web1:hv1"
     repaired, remaining = repair.repair_all([one], Silent())
     assert (repaired, remaining) == ({"web1": "removed from hv1"}, {})
     assert cloud.called == [("hv1", "virt.remove_made", "web1")]
@@ -537,7 +537,7 @@ def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
     for one in found:
         for command in one.command.removeprefix("one of: ").split("; salt "):
             words = shlex.split(command)
-            assert any(word in (f"vm_={name}", f"what={one.id}") for word in words), command
+            assert any(word in (f"vm_={name}", f"finding={one.id}") for word in words), command
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "\ud800", "ä" * 200, "a\nb"])

@@ -20,8 +20,11 @@ def apply(said, test=False, **given):
     ("given", "named"),
     [
         ({}, {"name": "web1"}),
-        ({"of": "web1", "backup": 7}, {"name": "web1", "backup": 7}),
-        ({"of": "old", "to": None, "host": "hv2"}, {"name": "old", "new": "web1", "host": "hv2"}),
+        ({"source": "web1", "backup": 7}, {"name": "web1", "backup": 7}),
+        (
+            {"source": "old", "to": None, "host": "hv2"},
+            {"name": "old", "new": "web1", "host": "hv2"},
+        ),
     ],
 )
 def test_it_is_made_where_it_is_missing(given, named):

@@ -89,7 +89,7 @@ def restore_guest(host: MinionContext, request: backup_calls.RestoreGuestRequest
     )
 
     guest, tools = _restore_inputs(host, request)
-    shown, is_copy = request.shown, not (request.itself or request.over)
+    shown, is_copy = request.shown, not (request.itself or request.in_place)
     if is_copy:
         guest.seed = shown.seeded if request.seed is None else request.seed
     limit = None
@@ -103,9 +103,9 @@ def restore_guest(host: MinionContext, request: backup_calls.RestoreGuestRequest
                 host.config, {}, guest.name, pair.certificate, pair.key
             )
             options = live_restore_build.LiveRestoreOptions(library(), server, limit)
-            last = (request.stop, request.disk) if request.over else (request.itself,)
+            last = (request.stop, request.disk) if request.in_place else (request.itself,)
             return live_restore_build.make_builder(options, parts, last).run()
-        if request.over:
+        if request.in_place:
             return in_place_restore.InPlaceRestore(*parts, request.stop, request.disk).run()
         created = restore.RestoreBuilder(*parts, request.itself).run()
     return _with_key(host, created)

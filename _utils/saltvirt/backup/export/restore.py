@@ -125,7 +125,7 @@ class RestoreBuilder(GuestBuilder):
             raise errors.Refused(
                 f"the state of {replaced.name} before the restore of {replaced.backup} is still "
                 f"saved: return to it with virt.backup_undo {replaced.name} and restore with "
-                f"over=True, or delete it with virt.backup_confirm {replaced.name}"
+                f"in_place=True, or delete it with virt.backup_confirm {replaced.name}"
             )
 
     def _warn_differences(self) -> None:

@@ -127,7 +127,7 @@ class CreateBackup:
                 f"{self.name} has no disk that can be backed up: {reason or 'it has no disks'}"
             )
         request = calls.PlanRequest(
-            target.folder, host, inspection, whole=self.full, chain=target.chain,
+            target.folder, host, inspection, full=self.full, chain=target.chain,
             mounted=target.mounted, key=target.key, reader=reader,
         )  # fmt: skip
         plan = calls.PLAN_BACKUP.ask(self.fleet, machine, request)

@@ -253,8 +253,8 @@ class BackUpOverdue:
             raise errors.NotFound(f"no guest matches {names}")
         if all(backup_schedule.from_text(guest.backup) is None for guest in matching):
             raise errors.NotFound(
-                f"none of the guests {names} has a backup schedule, which said=True requires: set "
-                "backup in virt_deploy, or omit said"
+                f"none of the guests {names} has a backup schedule, which scheduled=True "
+                "requires: set backup in virt_deploy, or omit scheduled"
             )
 
     def _list_backups(self) -> tuple[dict[str, list[ListedBackup]], dict[str, errors.VirtError]]:

@@ -247,8 +247,8 @@ class RestoreBackup:
         hosts = ", ".join(sorted(locations.guests.get(name, {})))
         if hosts:
             raise errors.AlreadyExists(
-                f"{name} already exists on {hosts}: replace it with over=True, or restore it under "
-                "another name with new=NAME"
+                f"{name} already exists on {hosts}: replace it with in_place=True, or restore it "
+                "under another name with new=NAME"
             )
         silent = {
             hypervisor: reason
@@ -404,7 +404,7 @@ class RestoreBackup:
             self.fleet,
             plan.host,
             calls.RestoreGuestRequest(
-                request.guest_name, shown, itself=request.new is None, over=request.in_place,
+                request.guest_name, shown, itself=request.new is None, in_place=request.in_place,
                 stop=request.in_place and request.stop,
                 disk=request.disk if request.in_place else None, instant=request.instant,
                 bandwidth=plan.target.bandwidth_mib_s if request.instant else None,

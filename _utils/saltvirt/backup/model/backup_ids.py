@@ -93,6 +93,6 @@ def refuse_conflicts(new: str | None, in_place: bool, stop: bool, disk: str | No
     disk: restore this disk only.
     """
     if new and (in_place or disk):
-        raise InvalidInput("new=NAME cannot be combined with over or disk")
+        raise InvalidInput("new=NAME cannot be combined with in_place or disk")
     if stop and not in_place:
-        raise InvalidInput("stop=True requires over=True")
+        raise InvalidInput("stop=True requires in_place=True")

@@ -62,14 +62,14 @@ class InspectRequest(Message):
 class PlanRequest(TargetRef):
     """Plan the next backup of a guest from the existing backups of a target.
 
-    host: the hypervisor of the guest. look: how its disks are. whole: read all disks in full.
+    host: the hypervisor of the guest. look: how its disks are. full: read all disks completely.
     chain: maximum length of a chain. key: name of the encryption key. reader: issue a
     certificate for the reading, too.
     """
 
     host: str
     look: GuestInspection
-    whole: bool = False
+    full: bool = False
     chain: int = CHAIN
     key: str | None = None
     reader: bool = False
@@ -148,18 +148,18 @@ class HideBackupRequest(Message):
 class RestoreGuestRequest(Message):
     """Create a guest from an exported backup.
 
-    itself: restore the original guest, which does not exist any more. over: replace the existing
-    guest; stop: power it off for that; disk: replace this disk only. instant: start the guest at
-    once and copy its blocks meanwhile, at most bandwidth MiB/s. reader: the one-time authority that
-    the hypervisor issued; None: its permanent one. seed: give the system in a second guest an
-    identity; None: if the original was seeded. overcommit: also if the host lacks capacity.
-    placement: the master's policy.
+    itself: restore the original guest, which does not exist any more. in_place: replace the
+    existing guest; stop: power it off for that; disk: replace this disk only. instant: start the
+    guest at once and copy its blocks meanwhile, at most bandwidth MiB/s. reader: the one-time
+    authority that the hypervisor issued; None: its permanent one. seed: give the system in a second
+    guest an identity; None: if the original was seeded. overcommit: also if the host lacks
+    capacity. placement: the master's policy.
     """
 
     name: str
     shown: ShownBackup
     itself: bool = False
-    over: bool = optional(False)
+    in_place: bool = optional(False)
     stop: bool = optional(False)
     disk: str | None = optional(None)
     instant: bool = optional(False)
@@ -267,12 +267,12 @@ class ListFilesRequest(TargetRef):
 class GetFileRequest(ListFilesRequest):
     """Copy a file of a guest from a backup to a file of the target's machine.
 
-    dest: path of the file; None: a new path. most: maximum size, with its unit. test: only check
+    dest: path of the file; None: a new path. max_size: with its unit. test: only check
     whether the file exists.
     """
 
     dest: str | None = None
-    most: str = "1GiB"
+    max_size: str = "1GiB"
     test: bool = False
 
 
@@ -290,13 +290,13 @@ class VerifyRequest(TargetRef):
     """Verify backups.
 
     name: of one guest. backup: ``all``, ``latest``, or a name or number. days: only backups that
-    were not verified within this number of days. most: maximum number of backups.
+    were not verified within this number of days. limit: maximum number of backups.
     """
 
     name: str | None = None
     backup: str = "all"
     days: float | None = None
-    most: int | None = optional(None)
+    limit: int | None = optional(None)
 
 
 @dataclass(frozen=True)

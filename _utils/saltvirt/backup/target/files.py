@@ -285,9 +285,7 @@ def _mount_system(session: Session, root: str) -> dict[str, str]:
 
 def _too_large(path: str, max_bytes: int) -> errors.InvalidInput:
     limit = units.human_bytes(max_bytes)
-    return errors.InvalidInput(
-        f"{short_repr(path)} is larger than {limit}: increase the limit with most=SIZE"
-    )
+    return errors.InvalidInput(f"{short_repr(path)} is larger than {limit}: increase max_size")
 
 
 def _refuse_shared(folder: str) -> None:

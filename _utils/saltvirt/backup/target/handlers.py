@@ -85,7 +85,7 @@ def plan_backup(_host: MinionContext, request: backup_calls.PlanRequest) -> Back
     """Plan the next backup of a guest. Raises InvalidInput if the folder cannot be used."""
     target = _open(request)
     chain, key = units.parse_count(request.chain), request.key
-    plan = receive.plan_backup(target, request.host, request.look, request.whole, chain, key)
+    plan = receive.plan_backup(target, request.host, request.look, request.full, chain, key)
     if request.reader:
         pair = own_pair.ephemeral(ONE_TIME_KEYS, _READER)
         plan = dataclasses.replace(plan, reader=pair.authority)

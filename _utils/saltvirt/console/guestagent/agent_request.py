@@ -134,7 +134,7 @@ def copy_limited(
         if done_bytes > max_bytes:
             limit = units.human_bytes(max_bytes)
             raise errors.InvalidInput(
-                f"{units.short_repr(path)} is larger than {limit}: increase the limit with most="
+                f"{units.short_repr(path)} is larger than {limit}: increase max_size"
             )
         write(data)
         on_progress(done_bytes)

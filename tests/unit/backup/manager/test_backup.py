@@ -278,9 +278,9 @@ def test_how_far_it_is_read_is_shown():
 
 
 @pytest.mark.parametrize(("given", "why"), [
-    ({"new": "web2", "in_place": True}, "new=NAME cannot be combined with over or disk"),
-    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with over or disk"),
-    ({"stop": True}, "stop=True requires over=True"),
+    ({"new": "web2", "in_place": True}, "new=NAME cannot be combined with in_place or disk"),
+    ({"new": "web2", "disk": "vda"}, "new=NAME cannot be combined with in_place or disk"),
+    ({"stop": True}, "stop=True requires in_place=True"),
     ({"missing": True, "in_place": True}, "missing=True applies to a guest"),
     ({"missing": True, "disk": "vda"}, "missing=True applies to a guest"),
     ({"instant": True, "disk": "vda"}, "instant=True restores a guest"),

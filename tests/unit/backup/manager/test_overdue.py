@@ -51,8 +51,8 @@ class Cloud:
             raise found
         return found
 
-    def due(self, guests="*", hours=24, to=None, at_once=4, said=False):
-        asked = overdue.OverdueRequest.parse(guests, hours, to, at_once, said)
+    def due(self, guests="*", hours=24, to=None, at_once=4, scheduled=False):
+        asked = overdue.OverdueRequest.parse(guests, hours, to, at_once, scheduled)
         return overdue.BackUpOverdue(self, asked, None, "ann", lambda: NOW_S)
 
     def would(self, *words, **more):
@@ -202,21 +202,21 @@ def test_a_guest_that_says_nothing_of_its_target_goes_to_the_one_that_is_asked_f
 def test_where_only_who_says_so_is_backed_up_the_others_target_may_be_silent(cloud, said):
     cloud.listed = {"vault": errors.ConnectionFailed("vault is silent")}
     del said["web3"]
-    [web1] = cloud.due(said=True).check().parts
+    [web1] = cloud.due(scheduled=True).check().parts
     assert (web1.subject, web1.complete) == ("web1", True)
 
 
 def test_a_schedule_that_backs_up_nobody_is_an_error(cloud, said):
     del said["web1"], said["web3"]
     # web2 asks for no backup: that is what somebody has decided
-    assert cloud.due(said=True).check().parts == ()
+    assert cloud.due(scheduled=True).check().parts == ()
     del said["web2"]
-    for asked in ({"said": True}, {"said": True, "guests": "web*"}):
+    for asked in ({"scheduled": True}, {"scheduled": True, "guests": "web*"}):
         with pytest.raises(errors.NotFound, match="has a backup schedule"):
             cloud.due(**asked).run()
     said.clear()
     with pytest.raises(errors.NotFound, match=r"no guest matches \*"):
-        cloud.due(said=True).run()
+        cloud.due(scheduled=True).run()
 
 
 def test_where_nobody_can_be_backed_up_it_is_said_why_and_not_that_there_is_nobody(cloud, said):
@@ -238,7 +238,7 @@ def test_a_guest_that_says_it_itself(cloud, said):
     assert cloud.would() == []
     cloud.listed = {}
     assert cloud.would() == ["web1", "web3", "web4"]
-    found = cloud.due(said=True)
+    found = cloud.due(scheduled=True)
     assert [one.subject for one in found.check().parts] == ["web1", "web3"]
     found.run()
     assert sorted(cloud.made) == [("web1", "attic", "ann"), ("web3", None, "ann")]

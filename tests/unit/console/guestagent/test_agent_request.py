@@ -170,7 +170,7 @@ def test_what_a_guest_prints_does_nothing_to_a_terminal():
 
 def test_more_than_allowed_is_not_copied():
     pieces, taken = [b"12", b"34", b"5"], []
-    with pytest.raises(errors.InvalidInput, match="increase the limit with most="):
+    with pytest.raises(errors.InvalidInput, match="increase max_size"):
         agent_request.copy_limited(lambda: pieces.pop(0), taken.append, 4, "/x")
     assert taken == [b"12", b"34"]
 
