@@ -224,8 +224,8 @@ def test_the_schedule_that_the_manual_prints_backs_up_the_guests_that_it_names(r
     printed = yaml.safe_load(re.search(r"`(virt_backups: \{due: .*?\}\})`", manual)[1])
     due = _schedule(render(BACKUPS, {}, printed))["virt_backup_due"]
     assert due["kwargs"] == {"guests": "web*", "hours": 24, "to": "vault"}
-    both = {"virt_backups": {"due": {"guests": "web*", "said": True}}}
-    assert _schedule(render(BACKUPS, {}, both))["virt_backup_due"]["kwargs"]["said"] is True
+    both = {"virt_backups": {"due": {"guests": "web*", "scheduled": True}}}
+    assert _schedule(render(BACKUPS, {}, both))["virt_backup_due"]["kwargs"]["scheduled"] is True
 
 
 def test_the_page_is_configured_as_its_manual_says(render):
