@@ -32,9 +32,9 @@ def lints():
 def test_the_workflow_and_the_hook_do_what_make_lint_does():
     steps = salt.utils.yaml.safe_load(read(".github/workflows/tests.yml"))["jobs"]["lint"]["steps"]
     run = [step["run"].removeprefix("python -m ") for step in steps if "run" in step]
-    assert [line for line in run if line.startswith(("ruff", "mypy"))] == lints()
+    assert [line for line in run if line.startswith(("ruff", "mypy", "tests"))] == lints()
     hooks = salt.utils.yaml.safe_load(read(".pre-commit-config.yaml"))["repos"][0]["hooks"]
-    assert [hook["entry"].split()[-1] for hook in hooks] == ["lint"]
+    assert [hook["entry"].split()[-1] for hook in hooks] == ["lint", ".githooks/commit-msg"]
 
 
 def test_unit_tests_run_on_every_python_from_the_oldest_that_is_promised():

@@ -12,7 +12,9 @@ from tests.lab.sh import run
 ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
 # each has up to two labs
 MOST_WORKERS, WORKER_GIB = 4, 4
-LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
+LINT = (
+    ("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("tests.tools.commits",),
+)  # fmt: skip
 
 
 def everything(arguments, say):
@@ -55,7 +57,7 @@ def run_twice(arguments, say):
 
 
 def lint(arguments, say):
-    """Run ruff, and mypy --strict on what pyproject.toml lists; the first exit code that is bad."""
+    """Run ruff, mypy --strict and the check of commit messages. Return the first bad exit code."""
     codes = (module(name, [*words, *arguments], say) for name, *words in LINT)
     return next(filter(None, codes), 0)
 
