@@ -89,7 +89,7 @@ ha: ## random clouds and faults for the decisions of high availability, in simul
 coverage: ## which lines all tests together reach, by package: ARGS=tests/unit for some, ARGS="--add tests/…" for more
 	$(LAB) coverage $(ARGS)
 
-lint: ## ruff, and mypy --strict on what pyproject.toml lists
+lint: ## ruff, mypy --strict on what pyproject.toml lists, and the subjects of commits
 	$(LAB) lint
 
 parity: ## Salt 3007's virt and ours with one table of arguments, and what differs without a reason
@@ -101,10 +101,10 @@ mutation: ## what decides is changed bit by bit: do the tests notice? ARGS="MODU
 coverage-api: ## each function and state that Salt 3007 had, and the lab test that calls it
 	python3 -m tests.tools.coverage_api $(ARGS)
 
-docs: ## the references from the docstrings, the picture of the layers from the code, the dashboard for Perses from Grafana's
+docs: ## diagrams from docs/diagrams, tables of the manuals from the code, the dashboard for Perses from Grafana's
 	python3 -m tests.tools.docs
 
-site: ## the manuals as a site in build/site, without warnings
+site: ## the manuals as a site in build/site, with the references from the docstrings
 	$(LAB) site $(ARGS)
 
 wheel: ## what pip installs on masters and hypervisors, into build/wheel

@@ -1,7 +1,7 @@
 """
 Engine that connects browsers to displays and serial ports of guests, and sends events of the cloud
 to web pages: a WebSocket on the master, for users with a ticket of ``salt-run virt.ticket`` or
-``virt.watch``. See docs/how-to/reach.md and docs/how-to/page.md.
+``virt.watch``. See docs/how-to/consoles.md and docs/how-to/web.md.
 
 Configuration of a master:
 

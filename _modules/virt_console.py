@@ -2,7 +2,7 @@
 Access guests: screens, serial ports, addresses, and commands and files through the guest agent.
 
 For guests without a minion. From the master, use ``salt-run virt.exec``, ``virt.put`` and
-``virt.get``, which put neither commands nor content into a job; see docs/how-to/console.md.
+``virt.get``, which put neither commands nor content into a job; see docs/how-to/consoles.md.
 
 :depends: libvirt-python in Salt's own Python
 """

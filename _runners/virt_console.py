@@ -1,8 +1,7 @@
 """
 Access guests without their network.
 
-Displays and serial ports: docs/how-to/reach.md. Commands and files through the guest agent:
-docs/how-to/console.md.
+See docs/how-to/consoles.md.
 """
 
 from typing import TYPE_CHECKING
@@ -230,7 +229,7 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
     Create a ticket for a guest's display or serial port. It can be used once, within 30 seconds, by
     the user who requested it: the guest's hypervisor waits for the engine ``virt_reach`` of this
     master, and the engine for the secret whose SHA-256 digest is given here. The web page uses it;
-    see docs/how-to/reach.md.
+    see docs/how-to/consoles.md.
 
     :param name: name of the guest
     :param kind: ``display`` or ``serial``
@@ -258,7 +257,7 @@ def watch(digest):
     """
     Create a ticket for events of the cloud. It can be used once, within 30 seconds, by the user who
     requested it. The web page uses it: the engine ``virt_reach`` of this master then queries the
-    hypervisors once for all pages, and sends each page what its user may see; see page.md.
+    hypervisors once for all pages, and sends each page what its user may see; see web.md.
 
     :param digest: SHA-256 (64 hexadecimal digits) of a secret of 32 to 128 letters, digits, ``-``
         and ``_``. The secret itself is only sent to the WebSocket

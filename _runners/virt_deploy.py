@@ -1,7 +1,7 @@
 """
 Deploy a set of guests that pillar defines, and handle the start of a hypervisor.
 
-See docs/how-to/orchestration.md.
+See docs/how-to/states.md.
 """
 
 from typing import TYPE_CHECKING

@@ -113,7 +113,7 @@ class Api(http.server.ThreadingHTTPServer):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
     def do_watch(self, _arguments):
-        text = "this master's configuration has no engine virt_reach: see docs/how-to/reach.md"
+        text = "this master's configuration has no engine virt_reach: see docs/how-to/consoles.md"
         return failed("page", text)
 
     def do_migratable(self, arguments):

@@ -1,4 +1,4 @@
-"""The manual is what the docstrings say, and every public function has one."""
+"""The references are made from the docstrings, and every public function has a complete one."""
 
 import re
 
@@ -6,16 +6,40 @@ import pytest
 import salt.utils.yaml
 
 from tests.lab import paths
-from tests.tools import api, coverage_api, docs
+from tests.tools import api, coverage_api, diagrams, docs
 
 FUNCTIONS = [
     *api.ours("modules.virt"), *api.ours("states.virt"), *api.ours("runners.virt"),
 ]  # fmt: skip
 
 
-def test_the_manual_is_up_to_date():
+def test_what_is_generated_and_committed_is_up_to_date():
     for path, text in docs.pages().items():
         assert path.read_text(encoding="utf-8") == text, "make docs"
+
+
+def test_the_references_have_every_function_that_an_operator_calls():
+    pages = docs.references()
+    for name, sections in (
+        ("execution-module", ["modules.virt", "modules.seed"]),
+        ("states", ["states.virt"]),
+        ("runner", ["runners.virt"]),
+    ):
+        text = pages[f"docs/reference/{name}.md"]
+        heads = re.findall(r"^### \w+\.(\w+)$", text, re.MULTILINE)
+        known = [one.name for section in sections for one in api.ours(section)]
+        left_out = docs.INTERNAL if name == "execution-module" else set()
+        assert sorted(heads) == sorted(one for one in known if one not in left_out)
+
+
+def test_no_generated_reference_is_committed():
+    assert [name for name in docs.references() if (api.REPOSITORY / name).exists()] == []
+
+
+def test_each_section_of_a_reference_has_a_short_title():
+    for text in docs.references().values():
+        titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+        assert [one for one in titles if len(one) > 100 or one.endswith((".", ":"))] == []
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f"{f.path}:{f.name}")
@@ -28,6 +52,8 @@ def test_every_function_is_documented(function):
         name = parameter.partition("=")[0]
         if not name.startswith("**") and not elsewhere:
             assert f":param {name.strip('*')}:" in text, f"{name} is not explained"
+    if not function.path.startswith("_states/") and not text.startswith("Removed: "):
+        assert elsewhere or ":return" in text, "what it returns is not explained"
 
 
 @pytest.mark.parametrize(
@@ -54,11 +80,28 @@ def test_markdown():
 
         salt '*' virt.do
     """
-    assert docs.markdown(text) == (
-        "Do it.\n\nSee `virt.other` and `x`.\n\n**Parameters**\n\n"
-        "- **name**: the name, in two lines\n\n**Returns** True\n\n"
+    assert docs.markdown(text, {"name": "None"}) == (
+        "Do it.\n\nSee `virt.other` and `x`.\n\n"
+        "| parameter | default | meaning |\n|---|---|---|\n"
+        "| `name` | `None` | the name, in two lines |\n\n**Returns** True\n\n"
         "**Raises** `NotFound`: no such thing\n\n**CLI example**\n\n"
         "```bash\nsalt '*' virt.do\n```"
+    )
+
+
+def test_a_return_value_keeps_its_code_and_what_follows():
+    text = """Do it.
+
+    :return: a dictionary::
+
+            {"a": 1}
+
+        It may be empty.
+    :raises NotFound: no such thing
+    """
+    assert docs.markdown(text) == (
+        'Do it.\n\n**Returns** a dictionary:\n\n```\n{"a": 1}\n```\n\nIt may be empty.\n\n'
+        "**Raises** `NotFound`: no such thing"
     )
 
 
@@ -120,3 +163,20 @@ def test_every_threat_on_the_page_of_security_has_a_test():
     assert len(threats) > 50
     tested = security_tests()
     assert [one for one in threats if not NAMED_TEST.search(tested.get(one, ""))] == []
+
+
+def test_every_port_of_the_table_is_in_the_diagram():
+    table = (docs.DOCS / "reference/ports.md").read_text(encoding="utf-8").partition("Change")[0]
+    ports = {port for row in re.findall(r"^\| ([\d, to]+) \|", table, re.MULTILINE)
+             for port in re.findall(r"\d{2,5}", row)}  # fmt: skip
+    diagram = (docs.DOCS / "diagrams/network.txt").read_text(encoding="utf-8")
+    assert len(ports) > 10
+    assert [port for port in sorted(ports) if port not in diagram] == []
+
+
+@pytest.mark.parametrize(
+    "source", ["title: x\nlanes: a | b\na -> c: y", "title: x\nlanes: a | b\nnothing"]
+)
+def test_a_wrong_source_of_a_diagram_is_refused(source):
+    with pytest.raises(ValueError, match="no "):
+        diagrams.picture(source)

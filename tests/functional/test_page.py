@@ -16,7 +16,7 @@ from tests.functional.page_api import HOSTILE, PASSWORD, USER, failed
 pytestmark = pytest.mark.skipif(
     bool(browser.missing()), reason="apt-get install chromium chromium-driver: for the page"
 )
-# the pictures of docs/how-to/page.md are made again by PICTURES=docs/static
+# the pictures of docs/how-to/web.md are made again by PICTURES=docs/static
 PICTURES = os.environ.get("PICTURES")
 
 

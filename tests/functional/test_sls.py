@@ -233,7 +233,7 @@ def test_the_page_is_configured_as_its_manual_says(render):
     written = {key: value for one in found["virt_page_settings"]["file.managed"]
                for key, value in one.items()}  # fmt: skip
     assert written["name"] == "/etc/salt/master.d/salt-virt-page.conf"
-    printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/how-to/page.md").read_text(), re.S)[1]
+    printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/how-to/web.md").read_text(), re.S)[1]
     assert written["contents"] == printed
     files = {key: value for one in found["virt_page_files"]["file.recurse"]
              for key, value in one.items()}  # fmt: skip

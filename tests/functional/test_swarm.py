@@ -57,6 +57,6 @@ def test_a_wrong_answer_is_said_in_the_table():
 
 def test_the_page_and_the_plot_are_made_from_what_was_seen():
     pages = docs.pages()
-    for name in ("explanation/scale.md", "explanation/scale.svg"):
+    for name in ("explanation/limits.md", "explanation/scale.svg"):
         path = docs.DOCS / name
         assert path.read_text(encoding="utf-8") == pages[path], "make docs"

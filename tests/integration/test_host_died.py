@@ -32,7 +32,7 @@ SECTIONS = (
     "The hypervisor comes back after its guests were replaced",
     "Remove the hypervisor for good",
 )
-# as docs/how-to/backup.md has it
+# as docs/how-to/master.md has it
 COPY = (
     "salt hv1 virt.get_xml web1 --out=json | "
     "python3 -c 'import json, sys; print(*json.load(sys.stdin).values())'"

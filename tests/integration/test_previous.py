@@ -1,4 +1,4 @@
-"""An update from the previous release while guests run: docs/how-to/upgrade.md, in its order.
+"""An update from the previous release while guests run: docs/how-to/master.md, in its order.
 
 Slow: a lab of its own. `make test-matrix` has it in each pair.
 """

@@ -27,7 +27,7 @@ def parser():
     top.add_argument("--ill", type=int, help="so many are dead, hung or slow (default: a tenth)")
     top.add_argument("--guests", type=int, help="so many are deployed (default: a tenth of N)")
     top.add_argument("--only", action="append", help="this verb, such as query")
-    top.add_argument("--keep", action="store_true", help="keep the figures for the page scale.md")
+    top.add_argument("--keep", action="store_true", help="keep the figures for the page limits.md")
     top.add_argument("--timeout", type=int, default=TIMEOUT_S, help="the master's (default: 5)")
     top.add_argument("--folder", help=argparse.SUPPRESS)
     return top

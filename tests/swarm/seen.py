@@ -1,4 +1,4 @@
-"""What was seen: the table and the plot of scale.md, from the figures in seen.json."""
+"""What was seen: the table and the plot of limits.md, from the figures in seen.json."""
 
 import datetime
 import json
@@ -146,7 +146,7 @@ def _plotted(seen, verbs, key, title, left, top):
 
 
 def page(text):
-    """The text of docs/explanation/scale.md with what was seen."""
+    """The text of docs/explanation/limits.md with what was seen."""
     for word, made in (("figures", table()), ("conditions", conditions())):
         begin, end = f"<!-- {word} -->\n", f"<!-- end of {word} -->\n"
         before, rest = text.split(begin)

@@ -1,5 +1,6 @@
-"""Makes the references of execution module, states, engine and grain, the picture of the layers,
-and the dashboard for Perses: ``make docs``."""
+"""Makes the manuals' generated parts. ``make docs`` writes the committed ones: diagrams, tables of
+the code, the dashboard for Perses. ``make site`` adds the references of :func:`references`, which
+are not committed."""
 
 import ast
 import inspect
@@ -9,59 +10,69 @@ import textwrap
 
 from tests.ha import tables
 from tests.swarm import seen
-from tests.tools import api, layers, perses
+from tests.tools import api, diagrams, layers, perses
 
 DOCS = api.REPOSITORY / "docs"
-FOLDER = DOCS / "reference"
+REFERENCE = "docs/reference"
 HEAD = """# The execution module
 
-Every function of `virt` and `seed`, as `salt 'hyper*' virt.FUNCTION`. Made from the
-docstrings in `_modules` by `make docs`: change it there.
+Every function of `virt` and `seed` that you can call as `salt 'hyper*' virt.FUNCTION`, from the
+docstrings in `_modules`.
 
-All functions that ask libvirt take `connection`, `username` and `password`, which override
-`virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
-the configuration for one call. A failure is one line, and exit code 1.
+All functions that connect to libvirt also accept `connection`, `username` and `password`, which
+override `virt:connection:uri`, `virt:connection:auth:username` and
+`virt:connection:auth:password` for one call. If a function fails, it prints one line, and the
+exit code is 1.
 """
 STATES = """# The states
 
-Every state of `virt`, with all its parameters. Made from the docstrings in `_states` by
-`make docs`: change it there. What they are for, and what they print:
-[states.md](../how-to/states.md).
+Every state of `virt`, from the docstrings in `_states`. For their use see
+[States](../how-to/states.md).
 
-All but `virt.keys` take `connection`, `username` and `password`, which override
-`virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password` of
-the configuration. An unknown parameter is an error that names the nearest known one.
+All states except `virt.keys` also accept `connection`, `username` and `password`, which override
+`virt:connection:uri`, `virt:connection:auth:username` and `virt:connection:auth:password`. An
+unknown parameter is an error that names the most similar one.
 """
+RUNNER = """# The runner
+
+Every function of the runner `virt`, called as `salt-run virt.FUNCTION` on the master, from the
+docstrings in `_runners`. For their use see [Runner](../how-to/runner.md).
+
+Programs find the result under `data`. If a function fails, it prints one line, and the exit code
+is 1.
+"""
+# functions that only the master, a state or the formula calls
+INTERNAL = {
+    "answer", "answers", "creation_phase", "firewall_made", "ha_fence", "ha_kept", "leftovers",
+    "migrate_locations", "names_on_disk", "reach", "remove_made", "running_names", "screen",
+    "shared_disks", "storage_users", "working",
+}  # fmt: skip
 _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
 _CONNECTION = {"connection", "username", "password"}
 # the same of a function that takes them as they are given
 _OVERRIDES = "``connection``, ``username`` and ``password`` override"
+_PAGE = re.compile(r"docs/(tutorial|how-to|explanation|reference)/([a-z0-9-]+)\.md")
 
 
-RUNNER = """# The runner
-
-Every function of the runner `virt`, as `salt-run virt.FUNCTION` on the master. Made from the
-docstrings in `_runners` by `make docs`: change it there. What they are for, and what they
-print: [runner.md](../how-to/runner.md).
-
-What they give back is under `data` for programs; a failure is one line, and exit code 1.
-"""
-
-
-def document(head, *sections):
-    """The manual of all functions of some sections of the API, as Markdown."""
-    parts, contents = [], []
+def document(head, *sections, internal=frozenset()):
+    """Return the reference of the functions of sections of the API, as Markdown."""
+    parts = [head.strip()]
     for path, functions in _by_file(sections).items():
-        title, _, intro = _module_docstring(path).partition("\n")
-        contents.append(f"- {title.rstrip('.')}: " + ", ".join(_link(f) for f in functions))
-        parts.append(f"## {title.rstrip('.')}\n\n{markdown(intro)}")
-        parts += [_function(function) for function in functions]
-    return "\n".join([head, *contents, "", "\n\n".join(part.strip() for part in parts), ""])
+        shown = [one for one in functions if one.name not in internal]
+        if shown:
+            title, intro = _title(_module_docstring(path))
+            parts += [
+                f"## {_inline(title)}",
+                markdown(intro),
+                _contents(shown),
+                *map(_function, shown),
+            ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def engine_and_grain():
-    """The manual of what runs by itself, as Markdown."""
-    parts = ["# The engines and the grain", "Made from the docstrings by `make docs`."]
+    """Return the reference of the engines and the grain, as Markdown."""
+    parts = ["# The engines and the grain"]
     for title, path in (
         ("The engine libvirt_events", "_engines/libvirt_events.py"),
         ("The engine virt_exporter", "_engines/virt_exporter.py"),
@@ -73,40 +84,39 @@ def engine_and_grain():
     return "\n\n".join(parts) + "\n"
 
 
-FACTS = """# Facts that travel
+MESSAGES = """# Messages
 
-What hosts tell each other and the master, and what is written to files, as plain data: each is a
-dataclass of the library, with these keys. Made from the classes by `make docs`: change it there.
+The data that hosts send each other and the master, and that Salt Virt writes to files. Each
+message is a dataclass of the library with these keys.
 
-The other side may be of another version: a key that is not known is passed over, one with a default
-may be missing. What is there has its type, or the answer is refused, with the host and the key.
-A `Mark` is a whole number of 64 bits that is compared and never counted with.
+The other side may run another version: unknown keys are ignored, and keys with a default may be
+missing. A value of another type is refused, with the host and the key. A `Mark` is an integer of
+64 bits that is only compared.
 """
-# where they are, and who tells them
-_FACTS = (
-    ("placement/facts.py", "What `virt.inventory` answers"),
-    ("placement/account.py", "What goes with a request to a host"),
-    ("answers/guests.py", "What a host answers of all its guests"),
-    ("answers/maintenance.py", "What a host answers of its maintenance"),
-    ("answers/created.py", "What a host answers of a guest that it made or renamed"),
-    ("answers/migration.py", "What a host answers of a migration"),
-    ("answers/power.py", "What a host answers of a verb by a guest's name"),
-    ("answers/snapshots.py", "What a host answers of a guest's snapshots"),
-    ("answers/removal.py", "What a host answers of what it would remove"),
-    ("fleet/authorization.py", "What is in the permission to hand in a guest's key"),
-    ("operations/journal/intent_log.py", "What the master writes down while a guest is made"),
-    ("host/storage/sharing.py", "What other hosts are asked about storage"),
-    ("images/cache.py", "What is written down of an image in the cache"),
-    ("migration/facts.py", "What a migration asks of the guest's host"),
-    ("migration/journal.py", "What a migration writes down"),
-    ("host/provision/disk_journal.py", "What is written down while disks are made"),
+_MESSAGES = (
+    ("placement/facts.py", "Answer of `virt.inventory`"),
+    ("placement/account.py", "Requests of the master to a host"),
+    ("answers/guests.py", "Answers about all guests of a host"),
+    ("answers/maintenance.py", "Answers about maintenance"),
+    ("answers/created.py", "Answers about guests that were created or renamed"),
+    ("answers/migration.py", "Answers about migrations"),
+    ("answers/power.py", "Answers about power operations"),
+    ("answers/snapshots.py", "Answers about snapshots"),
+    ("answers/removal.py", "Answers about removal"),
+    ("fleet/authorization.py", "Permission to submit a guest's key"),
+    ("operations/journal/intent_log.py", "Records of guests that are being created"),
+    ("host/storage/sharing.py", "Requests to other hosts about storage"),
+    ("images/cache.py", "Records of cached images"),
+    ("migration/facts.py", "Facts for a migration"),
+    ("migration/journal.py", "Journal of a migration"),
+    ("host/provision/disk_journal.py", "Journal of disks that are being created"),
 )
 
 
-def facts():
-    """The manual of what travels as a wire.Fact, as Markdown."""
-    parts = [FACTS.strip()]
-    for path, title in _FACTS:
+def messages():
+    """Return the reference of the messages, as Markdown."""
+    parts = [MESSAGES.strip()]
+    for path, title in _MESSAGES:
         tree = ast.parse((layers.LIBRARY / path).read_text(encoding="utf-8"))
         parts.append(f"## {title}")
         for node in (n for n in tree.body if isinstance(n, ast.ClassDef) and n.bases):
@@ -116,12 +126,14 @@ def facts():
 
 
 def _keys(node):
-    """The table of a Fact's fields."""
+    """The table of a message's fields."""
     fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
     named_by = [f.value.value for f in fields if f.target.id == "NAMED_BY"]
     fields = [f for f in fields if _is_key(f) and f.target.id not in named_by]
-    above = [base.id for base in node.bases if base.id != "Fact"]
-    rows = [f"| `{f.target.id}` | `{_of(f.annotation)}` | {_default(f.value)} |" for f in fields]
+    above = [base.id for base in node.bases if base.id != "Message"]
+    rows = [
+        f"| `{f.target.id}` | `{_annotation(f.annotation)}` | {_default(f.value)} |" for f in fields
+    ]
     more = [f"And the keys of {', '.join(above)}."] if above else []
     return "\n".join(
         ["| key | type | default |", "|---|---|---|", *rows, *(["", *more] if more else [])]
@@ -130,39 +142,50 @@ def _keys(node):
 
 def _is_key(field):
     called = field.value.func if isinstance(field.value, ast.Call) else None
-    return "ClassVar" not in ast.unparse(field.annotation) and getattr(called, "id", "") != "untold"
+    return (
+        "ClassVar" not in ast.unparse(field.annotation) and getattr(called, "id", "") != "transient"
+    )
 
 
-def _of(annotation):
+def _annotation(annotation):
     return ast.unparse(annotation).replace("|", "or")
 
 
 def _default(value):
     if value is None or ast.unparse(value) == "field()":
-        return "must be there"
+        return "required"
     if not isinstance(value, ast.Call):
         return f"`{ast.unparse(value)}`"
-    if getattr(value.func, "id", "") == "seldom":
-        return f"`{ast.unparse(value.args[0])}`, left out then"
+    if getattr(value.func, "id", "") == "optional":
+        return f"`{ast.unparse(value.args[0])}`, then omitted"
     return "empty"
 
 
-def pages():
-    """{path: text} of every page that is made."""
-    scale = DOCS / "explanation/scale.md"
+def references():
+    """Return {path in the repository: text} of the references that the site has in addition."""
     return {
-        FOLDER / "execution-module.md": document(HEAD, "modules.virt", "modules.seed"),
-        FOLDER / "states.md": document(STATES, "states.virt"),
-        FOLDER / "runner.md": document(RUNNER, "runners.virt"),
-        FOLDER / "engine-and-grain.md": engine_and_grain(),
-        FOLDER / "facts.md": facts(),
+        f"{REFERENCE}/execution-module.md": document(
+            HEAD, "modules.virt", "modules.seed", internal=INTERNAL
+        ),
+        f"{REFERENCE}/states.md": document(STATES, "states.virt"),
+        f"{REFERENCE}/runner.md": document(RUNNER, "runners.virt"),
+        f"{REFERENCE}/engine-and-grain.md": engine_and_grain(),
+        f"{REFERENCE}/messages.md": messages(),
+    }
+
+
+def pages():
+    """Return {path: text} of every generated file that is committed."""
+    limits = DOCS / "explanation/limits.md"
+    return {
+        **{DOCS / "diagrams" / name: text for name, text in diagrams.pictures().items()},
         DOCS / "explanation/layers.svg": layers.picture(),
         perses.PERSES: perses.dashboard(),
         **{
             DOCS / name: tables.page((DOCS / name).read_text(encoding="utf-8"))
             for name in ("how-to/ha.md", "explanation/ha-design.md")
         },
-        scale: seen.page(scale.read_text(encoding="utf-8")),
+        limits: seen.page(limits.read_text(encoding="utf-8")),
         DOCS / "explanation/scale.svg": seen.plot(),
     }
 
@@ -183,28 +206,52 @@ def _module_docstring(path):
     return (ast.get_docstring(tree) or path).strip()
 
 
-def _link(function):
-    return f"[{function.name}](#{_module(function)}{function.name})"
+def _title(docstring):
+    """Return the title of a file's section, and the rest of its docstring."""
+    summary, _, rest = docstring.partition("\n\n")
+    title, end, more = re.match(r"(.*?)(\.(?= |$)|: |$)(.*)", " ".join(summary.split())).groups()
+    more = more.strip()
+    if end == ": " and more:
+        more = f"See {more}" if _PAGE.match(more) else more[0].upper() + more[1:]
+    return title, "\n\n".join(filter(None, (more, rest)))
+
+
+def _contents(functions):
+    """Return the table of a section's functions, with the first sentence of each."""
+    rows = []
+    for one in functions:
+        summary = " ".join(one.docstring.partition("\n\n")[0].split())
+        sentence = re.split(r"(?<=\.) ", summary)[0]
+        anchor = f"{_module(one)}{one.name}"
+        rows.append(f"| [{one.name}](#{anchor}) | {_cell(sentence)} |")
+    return "\n".join(["| function | purpose |", "|---|---|", *rows])
 
 
 def _function(function):
     name = f"{_module(function)}.{function.name}"
     call = f"{name}({', '.join(function.parameters)})"
     call = "\n".join(textwrap.wrap(call, 92, subsequent_indent="    "))
-    return f"### {name}\n\n```python\n{call}\n```\n\n{markdown(function.docstring)}"
+    defaults = dict(one.partition("=")[::2] for one in function.parameters)
+    text = markdown(function.docstring, defaults)
+    return f"### {name}\n\n```python\n{call}\n```\n\n{text}"
 
 
-def markdown(text):
-    """A docstring of reStructuredText as Markdown: fields, code blocks, literals."""
+def markdown(text, defaults=None):
+    """Convert a docstring of reStructuredText to Markdown: fields, code blocks, literals.
+
+    Parameters become a table with the defaults of {parameter: default}.
+    """
     lines, out = inspect.cleandoc(text).splitlines(), []
     while lines:
         line = lines.pop(0)
         field = _FIELD.match(line)
         if line.startswith(".. code-block::"):
             out += ["```" + line.split("::")[1].strip(), *_block(lines), "```"]
-        elif field:
+        elif field and field[1] in ("param", "type", "depends"):
             more = [part.strip() for part in _block(lines, blank=False)]
-            out += _field(*field.groups()[:2], " ".join([field.group(3), *more]), out)
+            out += _field(field[1], field[2], " ".join([field[3], *more]), defaults or {}, out)
+        elif field:
+            out += _outcome(field[1], field[2], field[3], _block(lines))
         elif line.endswith("::"):
             out += [_inline(line[:-1]), "", "```", *_block(lines), "```"]
         else:
@@ -213,7 +260,7 @@ def markdown(text):
 
 
 def _block(lines, blank=True):
-    """Takes the indented lines that follow; blank: also with empty lines in them."""
+    """Take the indented lines that follow; blank: also with empty lines between them."""
     block = []
     while lines and (lines[0].startswith(" ") or (blank and not lines[0].strip())):
         block.append(lines.pop(0))
@@ -224,33 +271,46 @@ def _block(lines, blank=True):
     return textwrap.dedent("\n".join(block)).splitlines()
 
 
-def _field(kind, name, text, before):
-    """A field's lines; the first parameter gets a heading."""
-    if kind == "param" and name not in _CONNECTION and not text.startswith(_OVERRIDES):
-        head = [] if any(line.startswith("- **") for line in before) else ["**Parameters**", ""]
-        return [*head, f"- **{name}**: {_inline(text)}"]
-    if kind in ("return", "returns"):
-        return ["", f"**Returns** {_inline(text)}"]
-    if kind in ("raise", "raises"):
-        return ["", f"**Raises** `{name}`: {_inline(text)}"]
+_COLUMNS = ["| parameter | default | meaning |", "|---|---|---|"]
+
+
+def _field(kind, name, text, defaults, before):
+    """Return the lines of a parameter, after the head of the table for the first one."""
     if kind == "depends":
-        return [f"Needs {_inline(text)}."]
-    return []
+        return [f"Requires {_inline(text)}."]
+    if kind == "type" or name in _CONNECTION or text.startswith(_OVERRIDES):
+        return []
+    default = defaults.get(name, "")
+    head = [] if before and before[-1].startswith("| ") else ["", *_COLUMNS]
+    return [*head, f"| `{name}` | {f'`{default}`' if default else ''} | {_cell(text)} |"]
+
+
+def _outcome(kind, name, first, more):
+    """Return the lines of what a function returns or raises."""
+    text = markdown("\n".join([first, *more]))
+    if kind.startswith("return"):
+        return ["", f"**Returns** {text}"]
+    return ["", f"**Raises** `{name}`: {text}"]
+
+
+def _cell(text):
+    """Return a text for a cell of a table."""
+    return _inline(text).replace("|", "\\|")
 
 
 def _inline(text):
     text = re.sub(r":(?:py:)?(?:func|class|mod|meth):`~?([^`]+)`", r"`virt.\1`", text)
     text = re.sub(r"``(.+?)``", r"`\1`", text)
+    text = _PAGE.sub(r"[\2](../\1/\2.md)", text)
     return text.replace("virt.virt.", "virt.")
 
 
 def main():
-    """Writes the pages; with ``--check`` says whether they are as the docstrings are."""
+    """Write the committed pages; with ``--check`` only report whether they are up to date."""
     old = [p for p, text in pages().items() if not p.exists() or p.read_text("utf-8") != text]
     if "--check" in sys.argv[1:]:
         print("\n".join(f"{path} is old: make docs" for path in old) or "up to date")
         return 1 if old else 0
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-{#- Screens and serial consoles in the page, docs/how-to/reach.md: noVNC's files, the engine by which they are
+{#- Screens and serial consoles in the page, docs/how-to/consoles.md: noVNC's files, the engine by which they are
     reached, and nginx with the TLS before it and salt-api. For the master's own minion. #}
 {%- set ask = salt["pillar.get"]("virt_page", {}) or {} %}
 {%- set folder = "/srv/salt-virt-page" %}

@@ -1,4 +1,4 @@
-{#- The page of the cloud, docs/how-to/page.md: its files, and what salt-api is told of them. For the
+{#- The page of the cloud, docs/how-to/web.md: its files, and what salt-api is told of them. For the
     master's own minion. #}
 {%- set folder = "/srv/salt-virt-page" %}
 

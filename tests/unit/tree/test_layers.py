@@ -132,7 +132,7 @@ SENT_BY = (
     "CONTRIBUTING.md",
     "docs/explanation/architecture.md",
     "docs/reference/glossary.md",
-    "docs/where.md",
+    "docs/index.md",
 )
 
 

@@ -66,7 +66,7 @@ def watch(opts: dict[str, Any], user: str | None, digest: object) -> dict[str, A
     engines = opts.get("engines") or []
     if not any(ENGINE in engine for engine in engines if isinstance(engine, (str, dict))):
         raise errors.OperationFailed(
-            f"this master's configuration has no engine {ENGINE}: see docs/how-to/reach.md"
+            f"this master's configuration has no engine {ENGINE}: see docs/how-to/consoles.md"
         )
     with tickets.issuing(opts, user, digest):
         pass

@@ -27,7 +27,7 @@ export function line(made, heard) {
     const give_up = (why) => { clearTimeout(late); failed(new Failed(why)); };
     socket.onopen = () => socket.send(made);
     socket.onclose = (event) => give_up(event.reason
-      || "the master does not answer at /reach: docs/how-to/reach.md says what it needs, the engine virt_reach among it");
+      || "the master does not answer at /reach: docs/how-to/consoles.md says what it needs, the engine virt_reach among it");
     socket.onmessage = (event) => {
       let said;
       try {
