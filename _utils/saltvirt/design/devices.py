@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from saltvirt.design.put import put
+from saltvirt.design.put import clear, put
 from saltvirt.errors import Unsupported
-from saltvirt.spec.devices import NONE, RngSpec
+from saltvirt.spec.devices import NONE, BalloonSpec, RngSpec
 from saltvirt.xml.base import Element, Elements
 from saltvirt.xml.devices.rng import Rng
 from saltvirt.xml.devices.tpm import Tpm
@@ -14,7 +14,7 @@ from saltvirt.xml.devices.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.devices import BalloonSpec, TpmSpec, WatchdogSpec
+    from saltvirt.spec.devices import TpmSpec, WatchdogSpec
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
@@ -57,7 +57,7 @@ def _tpm(spec: TpmSpec | str, domain: Domain, context: Context) -> None:
     if tpm.model == "tpm-crb" and tpm.version == "1.2":
         tpm.model = None  # only TPM 2.0 has this interface
     tpm.model = spec.model or tpm.model or ("tpm-crb" if newer else "tpm-tis")
-    put(tpm, spec, "persistent_state", device_path="device")
+    put(tpm, spec)
 
 
 def _rng(spec: RngSpec | str, domain: Domain, context: Context) -> None:
@@ -71,7 +71,7 @@ def _rng(spec: RngSpec | str, domain: Domain, context: Context) -> None:
     rng.backend = spec.backend or rng.backend or "random"
     if rng.backend == "random":
         rng.source = spec.source or rng.source or "/dev/urandom"
-    put(rng, spec, "rate_bytes", rate_period_ms="period_ms")
+    put(rng, spec)
 
 
 def _watchdog(spec: WatchdogSpec | str, domain: Domain) -> None:
@@ -87,10 +87,10 @@ def _balloon(spec: BalloonSpec | str, domain: Domain) -> None:
     balloon = domain.memballoon
     if isinstance(spec, str):  # no such device
         balloon.model = NONE
-        balloon.autodeflate = balloon.free_page_reporting = balloon.stats_period_s = None
+        clear(balloon, BalloonSpec)
         return
     balloon.model = spec.model or balloon.model or "virtio"
-    put(balloon, spec, "autodeflate", "free_page_reporting", stats_period_s="period_s")
+    put(balloon, spec)
 
 
 def default(domain: Domain, context: Context, spec: GuestSpec) -> None:

@@ -23,7 +23,6 @@ PREFIX = {
     "virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd",
     "fdc": "fd", "xen": "xvd", "sd": "sd",
 }  # fmt: skip
-_PLAIN = ("cache", "io", "detect_zeroes", "queues", "serial", "wwn", "read_only", "shareable")
 
 
 def bus(spec: DiskSpec, domain: Domain, context: Context) -> str:
@@ -116,7 +115,7 @@ def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[st
     disk.target = spec.target or target(kind, used_targets)
     disk.bus = kind
     used_targets.add(disk.target)
-    put(disk, spec, *_PLAIN, iothread="iothread_id", boot_order="boot_order")
+    put(disk, spec)
     if spec.cache is None and source and spec.device == "disk":
         disk.cache = source.cache
     if spec.device == "cdrom":
@@ -157,7 +156,7 @@ def edit(
         used_targets.add(disk.target)
         for own_disk in own_disks:
             own_disk.target = disk.target
-    put(disk, spec, *_PLAIN, "discard", iothread="iothread_id", boot_order="boot_order")
+    put(disk, spec, "discard")
     _check(spec, disk, domain)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
+from saltvirt.design.put import put
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.xml.devices.chardev import Channel
@@ -66,10 +67,7 @@ def _edit(graphics: Graphics, spec: GraphicsSpec, fresh: bool) -> None:
     listen_spec = value_or_none(spec.listen)
     if fresh or (listen_spec and not _is_unchanged(graphics, listen_spec)):
         listen(graphics, listen_spec)
-    for name in ("password", "keymap", "websocket"):
-        value = getattr(spec, name)
-        if value is not None:
-            setattr(graphics, name, value_or_none(value))
+    put(graphics, spec)
 
 
 def _is_placed(listen: ListenSpec | None) -> bool:

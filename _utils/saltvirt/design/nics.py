@@ -77,7 +77,7 @@ def edit(nic: Interface, spec: NicSpec) -> None:
             setattr(nic, _SOURCE_FIELDS[spec.type], spec.source)
     if spec.type == "direct":
         nic.mode = spec.mode or nic.mode or "bridge"
-    put(nic, spec, "mac", "model", "mtu", "queues", "target", "filter", "portgroup", "boot_order")
+    put(nic, spec)
     if spec.link is not None:
         nic.link_state = None if spec.link is REMOVE else "up" if spec.link else "down"
     for name, lay in (("vlan", vlan), ("virtualport", virtualport), ("bandwidth", bandwidth)):

@@ -4,27 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from saltvirt.spec.base import REMOVE
+from saltvirt.spec.base import REMOVE, value_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from saltvirt.spec.base import Spec
     from saltvirt.xml.base import Element
 
 T = TypeVar("T")
 
 
-def put(element: Element, spec: object, *names: str, **renamed: str) -> None:
-    """Copy fields of a Spec to an element's properties.
+def put(element: Element, spec: Spec, *names: str, **renamed: str) -> None:
+    """Copy fields of a Spec to an element's properties: those that are declared with a property of
+    the element, and further ones.
 
     names: fields with the name of the property; renamed: property=field.
     """
+    for name, target in spec.properties():
+        value = getattr(spec, name)
+        if value is None:
+            continue
+        if isinstance(target, type):
+            if value is REMOVE:
+                clear(element, target)
+            else:
+                put(element, value)
+        elif isinstance(element, target.owner):
+            target.__set__(element, value_or_none(value))
     for prop, name in {**{n: n for n in names}, **renamed}.items():
         value = getattr(spec, name)
         if value is REMOVE:
             setattr(element, prop, None)
         elif value is not None:
             setattr(element, prop, value)
+
+
+def clear(element: Element, spec: type[Spec]) -> None:
+    """Remove the properties of an element with which fields of a Spec are declared."""
+    for _, target in spec.properties():
+        if isinstance(target, type):
+            clear(element, target)
+        elif isinstance(element, target.owner):
+            target.__set__(element, None)
 
 
 def is_given(value: T | None) -> TypeGuard[T]:

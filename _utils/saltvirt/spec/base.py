@@ -3,8 +3,11 @@
 A class declares its keys with the function that checks each::
 
     @dataclass
-    class Topology(Part):
-        sockets: int | None = key(values.count)
+    class TopologySpec(Spec):
+        sockets: int | None = key(values.count, xml=Cpu.sockets)
+
+A field with ``xml`` is a setting that is copied to that property of an element; see
+:func:`saltvirt.design.put.put`.
 
 ``None`` in a field means that the user did not give it; :data:`REMOVE` that the user gave ``None``
 (``null`` in YAML), which in an update removes the setting.
@@ -20,7 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from saltvirt.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
+
+    from saltvirt.xml.base import Prop
 
 
 class _Remove:
@@ -43,10 +48,16 @@ P = TypeVar("P", bound="Spec")
 Parser = Callable[[Any, str], T]
 
 
-def key(parse: Parser[Any], name: str | None = None, repr: bool = True) -> Any:
+def key(
+    parse: Parser[Any],
+    name: str | None = None,
+    repr: bool = True,
+    xml: Prop[Any] | type[Spec] | None = None,
+) -> Any:
     """Declare a field of a Spec. ``parse(value, argument)`` checks the value; ``name`` is the
-    user's name of the field."""
-    return field(default=None, repr=repr, metadata={"parse": parse, "name": name})
+    user's name of the field; ``xml`` the property of an element to which the value is copied, or
+    the class of a nested Spec whose fields have such properties."""
+    return field(default=None, repr=repr, metadata={"parse": parse, "name": name, "xml": xml})
 
 
 def value_or_none(value: T | None) -> T | None:
@@ -81,6 +92,13 @@ class Spec:
     def keys(cls) -> dict[str, Field[Any]]:
         """The user's names of the fields, with the fields."""
         return {f.metadata["name"] or f.name: f for f in fields(cls) if f.metadata}
+
+    @classmethod
+    def properties(cls) -> Iterator[tuple[str, Prop[Any] | type[Spec]]]:
+        """The fields that are copied to a property of an element, with the property."""
+        for f in fields(cls):
+            if f.metadata.get("xml") is not None:
+                yield f.name, f.metadata["xml"]
 
     @classmethod
     def parse(cls: type[P], value: Any, argument: str) -> P:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key
+from saltvirt.xml.devices.memballoon import MemBalloon
+from saltvirt.xml.devices.rng import Rng
+from saltvirt.xml.devices.tpm import Tpm
 
 if TYPE_CHECKING:
     from saltvirt.spec.base import P, Parser
@@ -22,8 +25,8 @@ class TpmSpec(Spec):
     model: str | None = key(values.word)
     type: str | None = key(values.choice("emulator", "passthrough"))
     version: str | None = key(values.choice("1.2", "2.0"))
-    device: str | None = key(values.path)
-    persistent_state: bool | None = key(values.boolean)
+    persistent_state: bool | None = key(values.boolean, xml=Tpm.persistent_state)
+    device: str | None = key(values.path, xml=Tpm.device_path)
 
     def check(self, argument: str) -> None:
         if self.device and self.type != "passthrough":
@@ -37,8 +40,8 @@ class RngSpec(Spec):
     model: str | None = key(values.word)
     backend: str | None = key(values.choice("random", "builtin"))
     source: str | None = key(values.path)
-    rate_bytes: int | None = key(values.count, name="rate")
-    period_ms: int | None = key(values.count, name="period")
+    rate_bytes: int | None = key(values.count, name="rate", xml=Rng.rate_bytes)
+    period_ms: int | None = key(values.count, name="period", xml=Rng.rate_period_ms)
 
 
 @dataclass
@@ -56,9 +59,9 @@ class BalloonSpec(Spec):
     """``memballoon``: a model (``none``: no balloon), or a dictionary."""
 
     model: str | None = key(values.word)
-    autodeflate: bool | None = key(values.boolean)
-    free_page_reporting: bool | None = key(values.boolean)
-    period_s: int | None = key(values.count, name="period")
+    autodeflate: bool | None = key(values.boolean, xml=MemBalloon.autodeflate)
+    free_page_reporting: bool | None = key(values.boolean, xml=MemBalloon.free_page_reporting)
+    period_s: int | None = key(values.count, name="period", xml=MemBalloon.stats_period_s)
 
 
 def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:

@@ -11,6 +11,7 @@ from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
+from saltvirt.xml.devices.disk import Disk
 
 BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
 PROTOCOLS = ("rbd", "gluster", "http", "https", "ftp", "ftps", "tftp", "iscsi", "nbd", "ssh")
@@ -161,19 +162,20 @@ class DiskSpec(Spec):
     target: str | None = key(_target)
     hostname_property: str | None = key(values.text)
     sparse_volume: bool | None = key(values.boolean)
-    io: str | None = key(values.choice("native", "threads", "io_uring"))
+    discard: str | None = key(values.choice("unmap", "ignore"))
     cache: str | None = key(
         values.choice("default", "none", "writethrough", "writeback", "directsync", "unsafe"),
+        xml=Disk.cache,
     )
-    discard: str | None = key(values.choice("unmap", "ignore"))
-    detect_zeroes: str | None = key(values.choice("off", "on", "unmap"))
-    iothread_id: int | None = key(values.count)
-    queues: int | None = key(values.count)
-    serial: str | None = key(values.word)
-    wwn: str | None = key(values.word)
-    read_only: bool | None = key(values.boolean)
-    shareable: bool | None = key(values.boolean)
-    boot_order: int | None = key(values.count)
+    io: str | None = key(values.choice("native", "threads", "io_uring"), xml=Disk.io)
+    detect_zeroes: str | None = key(values.choice("off", "on", "unmap"), xml=Disk.detect_zeroes)
+    queues: int | None = key(values.count, xml=Disk.queues)
+    serial: str | None = key(values.word, xml=Disk.serial)
+    wwn: str | None = key(values.word, xml=Disk.wwn)
+    read_only: bool | None = key(values.boolean, xml=Disk.read_only)
+    shareable: bool | None = key(values.boolean, xml=Disk.shareable)
+    iothread_id: int | None = key(values.count, xml=Disk.iothread)
+    boot_order: int | None = key(values.count, xml=Disk.boot_order)
     empty: bool = False
     # the size is from the default profile: an image may be larger
     size_is_default: bool = False

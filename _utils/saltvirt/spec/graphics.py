@@ -9,6 +9,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, value_or_none
+from saltvirt.xml.devices.graphics import Graphics
 
 TYPES = ("vnc", "spice", "none", "sdl", "rdp", "egl-headless")
 
@@ -47,10 +48,10 @@ class GraphicsSpec(Spec):
     type: str = key(values.choice(*TYPES))
     port: int | None = key(values.port)
     tls_port: int | None = key(values.port)
-    websocket: int | None = key(values.number(-1, 65535))
     listen: ListenSpec | None = key(_listen)
-    password: str | None = key(values.secret, repr=False)
-    keymap: str | None = key(values.word)
+    password: str | None = key(values.secret, repr=False, xml=Graphics.password)
+    keymap: str | None = key(values.word, xml=Graphics.keymap)
+    websocket: int | None = key(values.number(-1, 65535), xml=Graphics.websocket)
 
     def check(self, argument: str) -> None:
         if not value_or_none(self.type):

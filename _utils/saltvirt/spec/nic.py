@@ -11,6 +11,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+from saltvirt.xml.devices.interface import Interface
 
 TYPES = ("bridge", "network", "direct", "user", "ethernet")
 
@@ -74,19 +75,19 @@ class NicSpec(Spec):
     name: str | None = key(values.word)
     type: str | None = key(values.choice(*TYPES))
     source: str | None = key(values.text)
-    mac: str | None = key(values.mac)
-    model: str | None = key(values.word)
+    mac: str | None = key(values.mac, xml=Interface.mac)
+    model: str | None = key(values.word, xml=Interface.model)
     mode: str | None = key(values.choice("bridge", "vepa", "private", "passthrough"))
-    portgroup: str | None = key(values.text)
+    portgroup: str | None = key(values.text, xml=Interface.portgroup)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
-    mtu: int | None = key(values.number(68, 65535))
-    queues: int | None = key(values.count)
-    target: str | None = key(_target)
+    mtu: int | None = key(values.number(68, 65535), xml=Interface.mtu)
+    queues: int | None = key(values.count, xml=Interface.queues)
+    target: str | None = key(_target, xml=Interface.target)
     link: bool | None = key(values.boolean)
-    filter: str | None = key(values.text)
-    boot_order: int | None = key(values.count)
+    filter: str | None = key(values.text, xml=Interface.filter)
+    boot_order: int | None = key(values.count, xml=Interface.boot_order)
     addresses: list[str] | None = key(values.list_of(_cidr))
     gateways: list[str] | None = key(values.list_of(_address))
     nameservers: list[str] | None = key(values.list_of(_address))

@@ -155,6 +155,9 @@ class Prop(Generic[T]):
         self.kind = kind
         self.steps, self.attribute = steps_of(path)
 
+    def __set_name__(self, owner: type[Element], _name: str) -> None:
+        self.owner = owner
+
     @overload
     def __get__(self, element: None, owner: Any = None) -> Prop[T]: ...
     @overload
