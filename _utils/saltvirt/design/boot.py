@@ -30,7 +30,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     if spec.boot_dev and domain.bootloader:
         raise Unsupported(f"boot_dev: this guest boots with the bootloader {domain.bootloader}")
     if spec.boot is not None:
-        put(domain.os, spec.boot, "kernel", "initrd", "cmdline")
+        put(domain.os, spec.boot)
         _firmware(spec.boot, domain.os, context)
         _secure(spec.boot, domain, context)
     if spec.boot_dev is not None:

@@ -56,7 +56,7 @@ def _count(spec: CpuSpec, domain: Domain, context: Context) -> None:
             f"{units.pluralize(limit, 'CPU')}"
         )
     before = domain.vcpu.maximum, domain.vcpu.current
-    put(domain.vcpu, spec, "maximum", "placement", "cpuset", "current")
+    put(domain.vcpu, spec)
     if spec.vcpus is not None or (domain.vcpu.maximum, domain.vcpu.current) != before:
         vcpus.apply(spec, domain)
     current, maximum = domain.vcpu.current, domain.vcpu.maximum
@@ -88,23 +88,10 @@ def _topology(spec: CpuSpec, domain: Domain) -> None:
 
 
 def _model(spec: CpuSpec, cpu: Cpu) -> None:
-    put(cpu, spec, "mode", "match", "migratable", "vendor", check="check_")
-    model, topology, cache = spec.model, spec.topology, spec.cache
-    if model is REMOVE:
-        cpu.model = cpu.fallback = cpu.vendor_id = None
-    elif model:
-        put(cpu, model, "fallback", "vendor_id", model="name")
-        if is_given(model.name) and spec.mode is None:
-            cpu.mode = "custom"
-            cpu.match = cpu.match or "exact"
-    if topology is REMOVE:
-        cpu.sockets = cpu.dies = cpu.clusters = cpu.cores = cpu.threads = None
-    elif topology:
-        put(cpu, topology, "sockets", "dies", "clusters", "cores", "threads")
-    if cache is REMOVE:
-        cpu.cache_level = cpu.cache_mode = None
-    elif cache:
-        put(cpu, cache, cache_level="level", cache_mode="mode")
+    put(cpu, spec)
+    if is_given(spec.model) and is_given(spec.model.name) and spec.mode is None:
+        cpu.mode = "custom"
+        cpu.match = cpu.match or "exact"
     merge(
         cpu, "features", spec.features,
         key=lambda child: child.name,

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.cputune import CpuTune
     from saltvirt.xml.domain.domain import Domain
 
-_NUMBERS = (
-    "shares", "period", "quota", "global_period", "global_quota", "emulator_period",
-    "emulator_quota", "iothread_period", "iothread_quota",
-)  # fmt: skip
-
 
 def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     """Apply a CpuSpec's tuning to a domain. An empty spec changes nothing."""
@@ -62,7 +57,7 @@ def _trim(domain: Domain, changed_parts: list[str]) -> None:
 
 def _tune(tuning: CpuTuneSpec, domain: Domain) -> None:
     tune = domain.cputune
-    put(tune, tuning, *_NUMBERS, "emulatorpin")
+    put(tune, tuning)
     merge(
         tune, "vcpupins", tuning.vcpupin,
         key=lambda child: child.vcpu,
@@ -103,7 +98,7 @@ def _scheds(specs: Collection[SchedSpec], word: str, everything: range) -> list[
     scheds = []
     for spec in specs:
         sched = Sched(scheduler=spec.scheduler)
-        put(sched, spec, "priority", **{word: word})
+        put(sched, spec, word)
         if getattr(sched, word) is None and rest:
             setattr(sched, word, cpuset(rest, word))
         scheds.append(sched)
@@ -123,7 +118,7 @@ def _cachetune(vcpus: str, spec: CacheTuneSpec) -> CacheTune:
     tune = CacheTune(vcpus=vcpus)
     for number, share in spec.caches.items():
         cache = tune.caches.append(Cache(id=number))
-        put(cache, share, "level", "type", "size", "unit")
+        put(cache, share)
     for watched, level in spec.monitors.items():
         tune.monitors.append(Monitor(level=level, vcpus=watched))
     return tune

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.domain import Domain
     from saltvirt.xml.domain.memory_backing import MemoryBacking
 
-_LIMITS = ("hard_limit_kib", "soft_limit_kib", "swap_hard_limit_kib", "min_guarantee_kib")
-_BACKING = ("nosharepages", "locked", "source", "access", "allocation", "discard")
-
 
 def agree(spec: GuestSpec, domain: Domain) -> None:
     """Make memory, NUMA cells and balloon consistent, as libvirt requires.
@@ -60,11 +57,7 @@ def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
     if spec == MemorySpec():
         return
     follows = domain.current_memory_kib in (None, domain.memory_kib)
-    put(
-        domain, spec,
-        max_memory_kib="max_kib", memory_slots="slots",
-        memory_kib="boot_kib", current_memory_kib="current_kib",
-    )  # fmt: skip
+    put(domain, spec)
     is_ballooned = (
         not follows
         and spec.current_kib is None
@@ -73,8 +66,8 @@ def apply(spec: MemorySpec, domain: Domain, context: Context) -> None:
     if is_given(spec.boot_kib) and not is_given(spec.current_kib) and not is_ballooned:
         # the balloon follows, unless it was set to its own value that is still valid
         domain.current_memory_kib = spec.boot_kib
-    put(domain.memtune, spec, *_LIMITS)
-    put(domain.memory_backing, spec, *_BACKING)
+    put(domain.memtune, spec)
+    put(domain.memory_backing, spec)
     _hugepages(spec.hugepages, domain.memory_backing)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import is_given, merge, put
-from saltvirt.spec.base import REMOVE
+from saltvirt.spec.base import value_or_none
 from saltvirt.xml.domain.numatune import MemNode
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
     if spec is None:
         return
     tune = domain.numatune
-    if spec.memory is REMOVE:
-        tune.mode = tune.nodeset = tune.placement = None
-    elif spec.memory:
-        put(tune, spec.memory, "mode", "nodeset", "placement")
-        if is_given(spec.memory.nodeset) and spec.memory.placement is None:
-            tune.placement = None  # libvirt drops the nodes if placement is auto
+    put(tune, spec)
+    memory = value_or_none(spec.memory)
+    if memory and is_given(memory.nodeset) and memory.placement is None:
+        tune.placement = None  # libvirt drops the nodes if placement is auto
     merge(
         tune, "memnodes", spec.memnodes,
         key=lambda child: child.cellid,

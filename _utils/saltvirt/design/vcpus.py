@@ -38,7 +38,7 @@ def apply(spec: CpuSpec, domain: Domain) -> None:
         if not state.enabled:
             state.hotpluggable = True  # libvirt only supports offline CPUs that are hotpluggable
         if number in vcpu_specs:
-            put(state, vcpu_specs[number], "hotpluggable", plug_order="order")
+            put(state, vcpu_specs[number])
         if not state.enabled:
             state.plug_order = None
         states.append(state)

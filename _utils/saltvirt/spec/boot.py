@@ -9,6 +9,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, value_or_none
+from saltvirt.xml.domain.os import Os
 
 DEVICES = ("hd", "cdrom", "network", "fd")
 _URL = re.compile(r"(https?|ftp|salt|file)://\S+")
@@ -25,9 +26,9 @@ def path_or_url(value: Any, argument: str) -> str:
 class BootSpec(Spec):
     """The ``boot`` argument."""
 
-    kernel: str | None = key(path_or_url)
-    initrd: str | None = key(path_or_url)
-    cmdline: str | None = key(values.text)
+    kernel: str | None = key(path_or_url, xml=Os.kernel)
+    initrd: str | None = key(path_or_url, xml=Os.initrd)
+    cmdline: str | None = key(values.text, xml=Os.cmdline)
     loader: str | None = key(values.path)
     nvram: str | None = key(values.path)
     efi: bool | None = key(values.boolean)

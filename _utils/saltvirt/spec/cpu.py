@@ -10,6 +10,8 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import REMOVE, Spec, key, nested, value_or_none
 from saltvirt.spec.cputune import CpuTuneSpec
+from saltvirt.xml.domain.cpu import Cpu
+from saltvirt.xml.domain.vcpu import Vcpu, VcpuState
 
 POLICIES = ("force", "require", "optional", "disable", "forbid")
 
@@ -19,17 +21,17 @@ class VcpuSpec(Spec):
     """The state of one virtual CPU."""
 
     enabled: bool | None = key(values.boolean)
-    hotpluggable: bool | None = key(values.boolean)
-    order: int | None = key(values.count)
+    hotpluggable: bool | None = key(values.boolean, xml=VcpuState.hotpluggable)
+    order: int | None = key(values.count, xml=VcpuState.plug_order)
 
 
 @dataclass
 class ModelSpec(Spec):
     """The CPU model by name."""
 
-    name: str | None = key(values.word)
-    fallback: str | None = key(values.choice("allow", "forbid"))
-    vendor_id: str | None = key(values.text)
+    name: str | None = key(values.word, xml=Cpu.model)
+    fallback: str | None = key(values.choice("allow", "forbid"), xml=Cpu.fallback)
+    vendor_id: str | None = key(values.text, xml=Cpu.vendor_id)
 
     def check(self, argument: str) -> None:
         vendor_id = value_or_none(self.vendor_id)
@@ -47,11 +49,11 @@ def _model(value: Any, argument: str) -> ModelSpec:
 class TopologySpec(Spec):
     """Sockets, dies, clusters, cores, threads."""
 
-    sockets: int | None = key(values.count)
-    dies: int | None = key(values.count)
-    clusters: int | None = key(values.count)
-    cores: int | None = key(values.count)
-    threads: int | None = key(values.count)
+    sockets: int | None = key(values.count, xml=Cpu.sockets)
+    dies: int | None = key(values.count, xml=Cpu.dies)
+    clusters: int | None = key(values.count, xml=Cpu.clusters)
+    cores: int | None = key(values.count, xml=Cpu.cores)
+    threads: int | None = key(values.count, xml=Cpu.threads)
 
     def total(self) -> int | None:
         """The resulting number of CPUs, or None if a part is not given."""
@@ -70,8 +72,8 @@ class TopologySpec(Spec):
 class CacheSpec(Spec):
     """The CPU cache that the guest sees."""
 
-    level: int | None = key(values.number(1, 3))
-    mode: str | None = key(values.choice("emulate", "passthrough", "disable"))
+    level: int | None = key(values.number(1, 3), xml=Cpu.cache_level)
+    mode: str | None = key(values.choice("emulate", "passthrough", "disable"), xml=Cpu.cache_mode)
 
 
 @dataclass
@@ -89,19 +91,21 @@ class CellSpec(Spec):
 class CpuSpec(Spec):
     """The ``cpu`` argument."""
 
-    maximum: int | None = key(values.count)
-    current: int | None = key(values.count)
-    placement: str | None = key(values.choice("static", "auto"))
-    cpuset: str | None = key(values.cpuset)
+    maximum: int | None = key(values.count, xml=Vcpu.maximum)
+    placement: str | None = key(values.choice("static", "auto"), xml=Vcpu.placement)
+    cpuset: str | None = key(values.cpuset, xml=Vcpu.cpuset)
+    current: int | None = key(values.count, xml=Vcpu.current)
     vcpus: dict[int, VcpuSpec] | None = key(values.map_of(values.number(), nested(VcpuSpec)))
-    match: str | None = key(values.choice("minimum", "exact", "strict"))
-    mode: str | None = key(values.choice("custom", "host-model", "host-passthrough", "maximum"))
-    check_: str | None = key(values.choice("none", "partial", "full"), name="check")
-    migratable: bool | None = key(values.boolean)
-    vendor: str | None = key(values.word)
-    model: ModelSpec | None = key(_model)
-    topology: TopologySpec | None = key(nested(TopologySpec))
-    cache: CacheSpec | None = key(nested(CacheSpec))
+    mode: str | None = key(
+        values.choice("custom", "host-model", "host-passthrough", "maximum"), xml=Cpu.mode
+    )
+    match: str | None = key(values.choice("minimum", "exact", "strict"), xml=Cpu.match)
+    migratable: bool | None = key(values.boolean, xml=Cpu.migratable)
+    vendor: str | None = key(values.word, xml=Cpu.vendor)
+    check_: str | None = key(values.choice("none", "partial", "full"), name="check", xml=Cpu.check)
+    model: ModelSpec | None = key(_model, xml=ModelSpec)
+    topology: TopologySpec | None = key(nested(TopologySpec), xml=TopologySpec)
+    cache: CacheSpec | None = key(nested(CacheSpec), xml=CacheSpec)
     features: dict[str, str] | None = key(values.map_of(values.word, values.choice(*POLICIES)))
     numa: dict[int, CellSpec] | None = key(values.map_of(values.number(), nested(CellSpec)))
     tuning: CpuTuneSpec | None = key(nested(CpuTuneSpec))

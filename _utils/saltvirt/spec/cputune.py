@@ -8,6 +8,8 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, mapping, nested
+from saltvirt.xml.domain.cputune import CpuTune, Sched
+from saltvirt.xml.domain.resctrl import Cache
 
 SCHEDULERS = ("batch", "idle", "fifo", "rr")
 _US = values.number(1)
@@ -19,7 +21,7 @@ class SchedSpec(Spec):
     """A scheduler for some threads."""
 
     scheduler: str = key(values.choice(*SCHEDULERS))
-    priority: int | None = key(values.number(1, 99))
+    priority: int | None = key(values.number(1, 99), xml=Sched.priority)
     vcpus: str | None = key(values.cpuset)
     iothreads: str | None = key(values.cpuset)
 
@@ -32,10 +34,10 @@ class SchedSpec(Spec):
 class CacheShareSpec(Spec):
     """A part of one CPU cache."""
 
-    level: int | None = key(values.number(1, 3))
-    type: str | None = key(values.choice("both", "code", "data"))
-    size: int | None = key(values.count)
-    unit: str | None = key(values.choice("B", "KiB", "MiB", "GiB"))
+    level: int | None = key(values.number(1, 3), xml=Cache.level)
+    type: str | None = key(values.choice("both", "code", "data"), xml=Cache.type)
+    size: int | None = key(values.count, xml=Cache.size)
+    unit: str | None = key(values.choice("B", "KiB", "MiB", "GiB"), xml=Cache.unit)
 
 
 @dataclass
@@ -72,17 +74,17 @@ class CpuTuneSpec(Spec):
     """``cpu:tuning``; periods and quotas in microseconds."""
 
     vcpupin: dict[int, str] | None = key(values.map_of(values.number(), values.cpuset))
-    emulatorpin: str | None = key(values.cpuset)
+    emulatorpin: str | None = key(values.cpuset, xml=CpuTune.emulatorpin)
     iothreadpin: dict[int, str] | None = key(values.map_of(values.number(1), values.cpuset))
-    shares: int | None = key(values.count)
-    period: int | None = key(_US)
-    quota: int | None = key(_QUOTA)
-    global_period: int | None = key(_US)
-    global_quota: int | None = key(_QUOTA)
-    emulator_period: int | None = key(_US)
-    emulator_quota: int | None = key(_QUOTA)
-    iothread_period: int | None = key(_US)
-    iothread_quota: int | None = key(_QUOTA)
+    shares: int | None = key(values.count, xml=CpuTune.shares)
+    period: int | None = key(_US, xml=CpuTune.period)
+    quota: int | None = key(_QUOTA, xml=CpuTune.quota)
+    global_period: int | None = key(_US, xml=CpuTune.global_period)
+    global_quota: int | None = key(_QUOTA, xml=CpuTune.global_quota)
+    emulator_period: int | None = key(_US, xml=CpuTune.emulator_period)
+    emulator_quota: int | None = key(_QUOTA, xml=CpuTune.emulator_quota)
+    iothread_period: int | None = key(_US, xml=CpuTune.iothread_period)
+    iothread_quota: int | None = key(_QUOTA, xml=CpuTune.iothread_quota)
     vcpusched: list[SchedSpec] | None = key(values.list_of(nested(SchedSpec)))
     iothreadsched: list[SchedSpec] | None = key(values.list_of(nested(SchedSpec)))
     emulatorsched: SchedSpec | None = key(_emulatorsched)

@@ -8,6 +8,9 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested, value_or_none
+from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.memory_backing import MemoryBacking
+from saltvirt.xml.domain.memtune import MemTune
 
 
 @dataclass
@@ -29,21 +32,27 @@ def _hugepages(value: Any, argument: str) -> list[PageSpec]:
 class MemorySpec(Spec):
     """The ``mem`` argument; numbers without a unit are MiB."""
 
-    boot_kib: int | None = key(values.kib, name="boot")
-    current_kib: int | None = key(values.kib, name="current")
-    max_kib: int | None = key(values.kib, name="max")
-    slots: int | None = key(values.count)
-    hard_limit_kib: int | None = key(values.kib, name="hard_limit")
-    soft_limit_kib: int | None = key(values.kib, name="soft_limit")
-    swap_hard_limit_kib: int | None = key(values.kib, name="swap_hard_limit")
-    min_guarantee_kib: int | None = key(values.kib, name="min_guarantee")
+    max_kib: int | None = key(values.kib, name="max", xml=Domain.max_memory_kib)
+    slots: int | None = key(values.count, xml=Domain.memory_slots)
+    boot_kib: int | None = key(values.kib, name="boot", xml=Domain.memory_kib)
+    current_kib: int | None = key(values.kib, name="current", xml=Domain.current_memory_kib)
+    hard_limit_kib: int | None = key(values.kib, name="hard_limit", xml=MemTune.hard_limit_kib)
+    soft_limit_kib: int | None = key(values.kib, name="soft_limit", xml=MemTune.soft_limit_kib)
+    swap_hard_limit_kib: int | None = key(
+        values.kib, name="swap_hard_limit", xml=MemTune.swap_hard_limit_kib
+    )
+    min_guarantee_kib: int | None = key(
+        values.kib, name="min_guarantee", xml=MemTune.min_guarantee_kib
+    )
     hugepages: list[PageSpec] | None = key(_hugepages)
-    nosharepages: bool | None = key(values.boolean)
-    locked: bool | None = key(values.boolean)
-    source: str | None = key(values.choice("file", "anonymous", "memfd"))
-    access: str | None = key(values.choice("shared", "private"))
-    allocation: str | None = key(values.choice("immediate", "ondemand"))
-    discard: bool | None = key(values.boolean)
+    nosharepages: bool | None = key(values.boolean, xml=MemoryBacking.nosharepages)
+    locked: bool | None = key(values.boolean, xml=MemoryBacking.locked)
+    source: str | None = key(values.choice("file", "anonymous", "memfd"), xml=MemoryBacking.source)
+    access: str | None = key(values.choice("shared", "private"), xml=MemoryBacking.access)
+    allocation: str | None = key(
+        values.choice("immediate", "ondemand"), xml=MemoryBacking.allocation
+    )
+    discard: bool | None = key(values.boolean, xml=MemoryBacking.discard)
 
     def check(self, argument: str) -> None:
         boot, current, maximum = (

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
+from saltvirt.xml.domain.numatune import NumaTune
 
 MODES = ("strict", "preferred", "interleave", "restrictive")
 
@@ -12,16 +13,16 @@ MODES = ("strict", "preferred", "interleave", "restrictive")
 class NumaMemorySpec(Spec):
     """Where the memory comes from."""
 
-    mode: str | None = key(values.choice(*MODES))
-    nodeset: str | None = key(values.cpuset)
-    placement: str | None = key(values.choice("static", "auto"))
+    mode: str | None = key(values.choice(*MODES), xml=NumaTune.mode)
+    nodeset: str | None = key(values.cpuset, xml=NumaTune.nodeset)
+    placement: str | None = key(values.choice("static", "auto"), xml=NumaTune.placement)
 
 
 @dataclass
 class NumaTuneSpec(Spec):
     """``numatune``: for the whole guest, and for cells of it."""
 
-    memory: NumaMemorySpec | None = key(nested(NumaMemorySpec))
+    memory: NumaMemorySpec | None = key(nested(NumaMemorySpec), xml=NumaMemorySpec)
     memnodes: dict[int, NumaMemorySpec] | None = key(
         values.map_of(values.number(), nested(NumaMemorySpec))
     )
