@@ -35,9 +35,7 @@ def build(spec: NetworkSpec, actual: Network | None = None) -> Network:
     network = Network(name=spec.name)
     _forward(spec, network.forward)
     network.bridge = spec.bridge
-    put(network, spec, "mtu", "stp", "delay_s", "isolated_ports")
-    if spec.domain:
-        put(network, spec.domain, domain_name="name", domain_local_only="local_only")
+    put(network, spec)
     if spec.dns:
         _dns(spec.dns, network.dns)
     _switch(network, spec.tag, spec.vport, spec.bandwidth)
@@ -63,7 +61,7 @@ def _forward(spec: NetworkSpec, forward: Forward) -> None:
         address = forward.addresses.append(ForwardAddress(type="pci"))
         address.set_pci(device.domain or 0, device.bus or 0, device.slot or 0, device.function or 0)
     if spec.nat:
-        put(forward, spec.nat, nat_ipv6="ipv6")
+        put(forward, spec.nat)
         for kind in ("address", "port"):
             nat_range = getattr(spec.nat, kind)
             if nat_range:
@@ -82,7 +80,7 @@ def _dns(spec: DnsSpec, dns: Dns) -> None:
             host.hostnames.append(Hostname(text=name))
     for record in spec.srvs or ():
         srv = dns.srvs.append(Srv(service=record.name))
-        put(srv, record, "protocol", "domain", "target", "port", "priority", "weight")
+        put(srv, record)
 
 
 def _switch(
@@ -114,8 +112,7 @@ def _ip(family: str, spec: IpSpec) -> Ip:
             dhcp_range.lease_expiry, dhcp_range.lease_unit = item.lease_s, "seconds"
     for host in spec.hosts or ():
         ip.hosts.append(DhcpHost(mac=host.mac, id=host.id, name=host.name, ip=host.ip))
-    if spec.bootp:
-        put(ip, spec.bootp, bootp_file="file", bootp_server="server")
+    put(ip, spec)
     return ip
 
 

@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from saltvirt.spec.pool import AdapterSpec, PoolAuthSpec, PoolSpec
     from saltvirt.xml.storage.pool_source import Adapter, PoolSource
 
-_ADAPTER = (
-    "type", "name", "parent", "managed", "parent_wwnn", "parent_wwpn", "parent_fabric_wwn",
-    "wwnn", "wwpn",
-)  # fmt: skip
-
 
 def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = None) -> Pool:
     """Build the Pool of a PoolSpec.
@@ -46,19 +41,16 @@ def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = 
     if actual is not None:
         _keep(pool, actual)
     if spec.permissions:
-        put(pool.permissions, spec.permissions, "mode", "owner", "group", "label")
+        put(pool.permissions, spec.permissions)
     return pool
 
 
 def _adapter(spec: AdapterSpec, adapter: Adapter) -> None:
-    put(adapter, spec, *_ADAPTER)
+    put(adapter, spec)
     if spec.parent_address:
         adapter.parent_unique_id = spec.parent_address.unique_id
         if spec.parent_address.address:
-            put(
-                adapter.parent_address, spec.parent_address.address,
-                "domain", "bus", "slot", "function",
-            )  # fmt: skip
+            put(adapter.parent_address, spec.parent_address.address)
 
 
 def _auth(spec: PoolAuthSpec, source: PoolSource, secret_uuid: str | None) -> None:

@@ -25,7 +25,7 @@ def build(spec: VolumeSpec) -> Volume:
     volume.compat = compat(spec.format)
     volume.nocow = spec.nocow or None
     if spec.permissions:
-        put(volume.permissions, spec.permissions, "mode", "owner", "group", "label")
+        put(volume.permissions, spec.permissions)
     if spec.backing_store:
         volume.backing_path = spec.backing_store.path
         volume.backing_format = spec.backing_store.format

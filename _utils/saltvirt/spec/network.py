@@ -13,6 +13,8 @@ from saltvirt.spec.network_dns import DnsSpec
 from saltvirt.spec.network_ip import IpSpec
 from saltvirt.spec.nic import BandwidthSpec
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
+from saltvirt.xml.network.forward import Forward
+from saltvirt.xml.network.network import Network
 
 MODES = ("nat", "route", "open", "bridge", "private", "vepa", "passthrough", "hostdev")
 # modes in which libvirt manages a bridge with address, DHCP and DNS
@@ -76,15 +78,15 @@ class NatSpec(Spec):
 
     address: RangeSpec | None = key(nested(RangeSpec))
     port: PortRangeSpec | None = key(nested(PortRangeSpec))
-    ipv6: bool | None = key(values.boolean)
+    ipv6: bool | None = key(values.boolean, xml=Forward.nat_ipv6)
 
 
 @dataclass
 class DomainNameSpec(Spec):
     """The DNS domain of the guests."""
 
-    name: str = key(values.word)
-    local_only: bool | None = key(values.boolean, name="localOnly")
+    name: str = key(values.word, xml=Network.domain_name)
+    local_only: bool | None = key(values.boolean, name="localOnly", xml=Network.domain_local_only)
 
     def check(self, argument: str) -> None:
         if not self.name:
@@ -125,19 +127,19 @@ class NetworkSpec(Spec):
     tag: VlanSpec | None = key(VlanSpec.parse_any)
     ipv4: IpSpec | None = key(IpSpec.family(4), name="ipv4_config")
     ipv6: IpSpec | None = key(IpSpec.family(6), name="ipv6_config")
-    mtu: int | None = key(values.number(68, 65535))
-    domain: DomainNameSpec | None = key(_domain_name)
+    mtu: int | None = key(values.number(68, 65535), xml=Network.mtu)
+    domain: DomainNameSpec | None = key(_domain_name, xml=DomainNameSpec)
     nat: NatSpec | None = key(nested(NatSpec))
     interfaces: list[str] | None = key(name_list)
     addresses: list[HostDeviceSpec] | None = key(pci_addresses)
     physical_function: str | None = key(values.word)
     dns: DnsSpec | None = key(nested(DnsSpec))
     dev: str | None = key(values.word)
-    stp: bool | None = key(values.boolean)
-    delay_s: int | None = key(values.number(), name="delay")
+    stp: bool | None = key(values.boolean, xml=Network.stp)
+    delay_s: int | None = key(values.number(), name="delay", xml=Network.delay_s)
     bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
     portgroups: list[PortGroupSpec] | None = key(values.list_of(nested(PortGroupSpec)))
-    isolated_ports: bool | None = key(values.boolean)
+    isolated_ports: bool | None = key(values.boolean, xml=Network.isolated_ports)
 
     def check(self, argument: str) -> None:
         if not self.name:

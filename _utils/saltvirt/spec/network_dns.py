@@ -8,6 +8,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.network_ip import ip_text
+from saltvirt.xml.network.dns import Srv
 
 
 @dataclass
@@ -31,12 +32,12 @@ class SrvSpec(Spec):
     NONE_REMOVES = False
 
     name: str = key(values.text)
-    protocol: str = key(values.choice("tcp", "udp"))
-    domain: str | None = key(values.text)
-    target: str | None = key(values.text)
-    port: int | None = key(values.port)
-    priority: int | None = key(values.number(0, 65535))
-    weight: int | None = key(values.number(0, 65535))
+    protocol: str = key(values.choice("tcp", "udp"), xml=Srv.protocol)
+    domain: str | None = key(values.text, xml=Srv.domain)
+    target: str | None = key(values.text, xml=Srv.target)
+    port: int | None = key(values.port, xml=Srv.port)
+    priority: int | None = key(values.number(0, 65535), xml=Srv.priority)
+    weight: int | None = key(values.number(0, 65535), xml=Srv.weight)
 
     def check(self, argument: str) -> None:
         if not (self.name and self.protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, mapping, nested
+from saltvirt.xml.network.ip import Ip
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
@@ -73,8 +74,8 @@ def _hosts(value: Any, argument: str) -> list[DhcpHostSpec]:
 class BootpSpec(Spec):
     """The boot file of machines that boot from the network."""
 
-    file: str | None = key(values.text)
-    server: str | None = key(values.word)
+    file: str | None = key(values.text, xml=Ip.bootp_file)
+    server: str | None = key(values.word, xml=Ip.bootp_server)
 
     def check(self, argument: str) -> None:
         if not self.file:
@@ -93,7 +94,7 @@ class IpSpec(Spec):
     prefix: int | None = key(values.number(1, 128))
     dhcp_ranges: list[DhcpRangeSpec] | None = key(values.list_of(nested(DhcpRangeSpec)))
     hosts: list[DhcpHostSpec] | None = key(_hosts)
-    bootp: BootpSpec | None = key(nested(BootpSpec))
+    bootp: BootpSpec | None = key(nested(BootpSpec), xml=BootpSpec)
     tftp: str | None = key(values.path)
 
     @classmethod

@@ -10,6 +10,8 @@ from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, mapping, nested, unknown
 from saltvirt.spec.disk import HostSpec, host
 from saltvirt.spec.storage import PermissionsSpec
+from saltvirt.xml.devices.address import PciAddress
+from saltvirt.xml.storage.pool_source import Adapter
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,10 @@ class PoolAuthSpec(Spec):
 class PciSpec(Spec):
     """A PCI address, in hexadecimal."""
 
-    domain: str | None = key(values.word)
-    bus: str | None = key(values.word)
-    slot: str | None = key(values.word)
-    function: str | None = key(values.word)
+    domain: str | None = key(values.word, xml=PciAddress.domain)
+    bus: str | None = key(values.word, xml=PciAddress.bus)
+    slot: str | None = key(values.word, xml=PciAddress.slot)
+    function: str | None = key(values.word, xml=PciAddress.function)
 
 
 @dataclass
@@ -117,15 +119,15 @@ class AdapterSpec(Spec):
 
     NONE_REMOVES = False
 
-    type: str | None = key(values.choice("scsi_host", "fc_host"))
-    name: str | None = key(values.word)
-    parent: str | None = key(values.word)
-    managed: bool | None = key(values.boolean)
-    parent_wwnn: str | None = key(values.word)
-    parent_wwpn: str | None = key(values.word)
-    parent_fabric_wwn: str | None = key(values.word)
-    wwnn: str | None = key(values.word)
-    wwpn: str | None = key(values.word)
+    type: str | None = key(values.choice("scsi_host", "fc_host"), xml=Adapter.type)
+    name: str | None = key(values.word, xml=Adapter.name)
+    parent: str | None = key(values.word, xml=Adapter.parent)
+    managed: bool | None = key(values.boolean, xml=Adapter.managed)
+    parent_wwnn: str | None = key(values.word, xml=Adapter.parent_wwnn)
+    parent_wwpn: str | None = key(values.word, xml=Adapter.parent_wwpn)
+    parent_fabric_wwn: str | None = key(values.word, xml=Adapter.parent_fabric_wwn)
+    wwnn: str | None = key(values.word, xml=Adapter.wwnn)
+    wwpn: str | None = key(values.word, xml=Adapter.wwpn)
     parent_address: ParentAddressSpec | None = key(nested(ParentAddressSpec))
 
 

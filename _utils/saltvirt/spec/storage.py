@@ -9,6 +9,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key
+from saltvirt.xml.storage.permissions import Permissions
 
 
 def octal_mode(value: Any, argument: str) -> str:
@@ -25,10 +26,10 @@ class PermissionsSpec(Spec):
 
     NONE_REMOVES = False
 
-    mode: str | None = key(octal_mode)
-    owner: int | None = key(values.number())
-    group: int | None = key(values.number())
-    label: str | None = key(values.text)
+    mode: str | None = key(octal_mode, xml=Permissions.mode)
+    owner: int | None = key(values.number(), xml=Permissions.owner)
+    group: int | None = key(values.number(), xml=Permissions.group)
+    label: str | None = key(values.text, xml=Permissions.label)
 
     @classmethod
     def parse(cls, value: Any, argument: str) -> PermissionsSpec:
