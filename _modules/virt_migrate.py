@@ -39,11 +39,12 @@ with saltvirt.later():
     from saltvirt.host.network import host_addresses
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
-    from saltvirt.host.storage import mount_guard, sharing
+    from saltvirt.host.storage import sharing
     from saltvirt.migration import incoming_address, options, transport
     from saltvirt.pki.host import validity
     from saltvirt.placement import policy
     from saltvirt.spec import base, values
+    from saltvirt.system import mount_guard
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

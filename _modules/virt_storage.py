@@ -22,19 +22,12 @@ with saltvirt.later():
     from saltvirt.host.domain import lifecycle, lookup
     from saltvirt.host.node import job_steps
     from saltvirt.host.provision import image_location, images_folder
-    from saltvirt.host.storage import (
-        image_users,
-        mount_guard,
-        pool_state,
-        pools,
-        upload,
-        volume_state,
-        volumes,
-    )
+    from saltvirt.host.storage import image_users, pool_state, pools, upload, volume_state, volumes
     from saltvirt.images import cache, download_slot, sources
     from saltvirt.spec import pool, values, volume
     from saltvirt.states import pools as desired_pools
     from saltvirt.states import volumes as desired_volumes
+    from saltvirt.system import mount_guard
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__

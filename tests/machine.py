@@ -38,7 +38,7 @@ def keep_in(folder):
     """Have the library keep in this folder what it keeps on a hypervisor."""
     knowing = {"saltvirt.host", "saltvirt.hostnet", "saltvirt.images"} & set(sys.modules)
     assert not knowing, f"{knowing} are imported already and know the machine's own folders"
-    from saltvirt.host import paths
+    from saltvirt.system import paths
 
     paths.STATE, paths.LOCKS = f"{folder}/state", f"{folder}/locks"
 

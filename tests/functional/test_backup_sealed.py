@@ -18,7 +18,7 @@ from saltvirt import errors
 from saltvirt.backup.model.answers import ServedDisk, Serving
 from saltvirt.backup.model.retention import Retention
 from saltvirt.backup.target import daemon, files, keyfile, layers, pull, reader, upkeep
-from saltvirt.images import tools
+from saltvirt.system import tools
 from tests.functional.backed_up import MIB, UUID, XML, disk, qemu_img, told
 from tests.functional.pulled import HAS_LIBNBD, HOST, SIZE, Pulled
 from tests.tools import docs

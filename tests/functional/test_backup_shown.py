@@ -17,11 +17,10 @@ from saltvirt.backup.model.catalog import Catalog, StoredBackup
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.verification import Verification
 from saltvirt.backup.target import detached, pins, show
-from saltvirt.host import paths
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.schema import Message
-from saltvirt.system import tls_listener
+from saltvirt.system import paths, tls_listener
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.hostile_nbd import waited
 from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS, SIZE, Pulled

@@ -11,8 +11,9 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, image_users, sharing
-from saltvirt.images import cache, locks
+from saltvirt.host.storage import image_users, sharing
+from saltvirt.images import cache
+from saltvirt.system import bounded_io, file_lock
 from tests.functional.test_usage import GUEST, create, disk
 
 SOURCE = "salt://debian.raw"
@@ -228,7 +229,7 @@ def parts(store, monkeypatch):
 
 
 def test_downloads_go_that_nobody_goes_on_with(parts):
-    with locks.exclusive(parts.path(".locks", KEYS["busy"])):
+    with file_lock.exclusive(parts.path(".locks", KEYS["busy"])):
         gone = cache.forget_partial(parts.images)
     assert sorted(gone) == sorted(f".partial/{KEYS[name]}" for name in ("left", "noted"))
     left = set(os.listdir(parts.path(".partial")))
@@ -241,14 +242,14 @@ def test_downloads_go_that_nobody_goes_on_with(parts):
 
 def test_a_download_that_is_gone_on_with_in_this_moment_stays(parts, monkeypatch):
     """Whoever held the lock before has just written to it."""
-    real = locks.exclusive
+    real = file_lock.exclusive
 
     def exclusive(path, **more):
         name = os.path.basename(path)
         os.utime(parts.path(".partial", f"{name}.json"))
         return real(path, **more)
 
-    monkeypatch.setattr(locks, "exclusive", exclusive)
+    monkeypatch.setattr(file_lock, "exclusive", exclusive)
     assert cache.forget_partial(parts.images) == []
     assert KEYS["left"] in os.listdir(parts.path(".partial"))
 

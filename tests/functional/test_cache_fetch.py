@@ -14,8 +14,9 @@ pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.images import cache, free_space, locks
+from saltvirt.images import cache, free_space
 from saltvirt.migration import storage as migration_storage
+from saltvirt.system import file_lock
 from tests.functional.test_usage import create
 
 SOURCE = "salt://linux/debian.raw"
@@ -222,7 +223,7 @@ def test_who_waits_for_another_sees_how_far_that_one_is(images, monkeypatch, hav
     folder, seen, said = cache._Folder(images), [], []
     folder.make()
     part = folder.path(".partial", cache.key(SOURCE))
-    real = locks.exclusive
+    real = file_lock.exclusive
 
     @contextlib.contextmanager
     def exclusive(path, **more):
@@ -235,7 +236,7 @@ def test_who_waits_for_another_sees_how_far_that_one_is(images, monkeypatch, hav
         with real(path):
             yield
 
-    monkeypatch.setattr(locks, "exclusive", exclusive)
+    monkeypatch.setattr(file_lock, "exclusive", exclusive)
     cache.fetch(SOURCE, images, Master(), progress=lambda *of: seen.append(of))
     assert said == [None, have]
     assert seen == ([(7, None)] if have else []) + [(MIB, MIB)]

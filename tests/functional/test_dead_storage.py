@@ -18,20 +18,12 @@ from saltvirt import errors
 from saltvirt.host.domain import overview, purge
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import existing_disk
-from saltvirt.host.storage import (
-    bounded_io,
-    file_probe,
-    mounts,
-    pools,
-    sharing,
-    unchanged_disks,
-    usage,
-    volumes,
-)
+from saltvirt.host.storage import pools, sharing, unchanged_disks, usage, volumes
 from saltvirt.images import storage
 from saltvirt.placement import facts, policy
 from saltvirt.placement.filters import disk as disk_filter
 from saltvirt.placement.filters import pools as pools_filter
+from saltvirt.system import bounded_io, file_probe, mounts
 from tests.functional import hung, hung_disk
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 

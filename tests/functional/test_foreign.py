@@ -8,7 +8,8 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.host.storage import bounded_io, foreign_guests, usage
+from saltvirt.host.storage import foreign_guests, usage
+from saltvirt.system import bounded_io
 from tests.functional import hung
 from tests.functional.test_usage import GUEST, create, disk, place  # noqa: F401
 

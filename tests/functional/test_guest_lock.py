@@ -15,8 +15,8 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.storage import file_probe, unchanged_disks
-from saltvirt.system import file_lock
+from saltvirt.host.storage import unchanged_disks
+from saltvirt.system import file_lock, file_probe
 
 LIBRARY = Path(__file__).resolve().parents[2] / "_utils"
 HOLD = """

@@ -22,9 +22,9 @@ from itertools import chain
 import pytest
 
 from saltvirt import errors, seed
-from saltvirt.images import locks
 from saltvirt.seed import backends, guest, keys, mounted
 from saltvirt.seed.tree import DirTree
+from saltvirt.system import paths
 from tests.functional.hostile import ESCAPES, only
 from tests.functional.test_cloudinit import NICS
 from tests.functional.test_seed import (
@@ -277,7 +277,7 @@ def part_of(tmp_path, root, kind="ext4", more="", mib=64, options=()):
 @pytest.fixture
 def shown(tmp_path, monkeypatch, pair):
     """Seeds a raw disk; what is said. Nothing is left: no mount, process, folder or open file."""
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     fine = wish(pair)
 
     def seeded(disk, backend, format="raw"):

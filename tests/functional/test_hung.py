@@ -16,8 +16,9 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors, settings
 from saltvirt.host import connection
-from saltvirt.images import cache, locks, tools
+from saltvirt.images import cache
 from saltvirt.seed import guestfish
+from saltvirt.system import file_lock, tools
 from tests.clock import until
 
 
@@ -158,7 +159,7 @@ def test_who_waits_for_another_that_fetches_the_same_image_tells_how_far_it_is(t
         with pytest.raises(errors.NotFound):
             cache._shared(part, wish)
 
-    with locks.exclusive(lock):
+    with file_lock.exclusive(lock):
         with open(part.path(".partial", cache.key(source)), "wb") as file:
             file.write(b"x" * 5)
         thread = threading.Thread(target=fetch)

@@ -24,7 +24,6 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt import errors
-from saltvirt.host.storage import file_probe
 from saltvirt.images import (
     cache,
     chain,
@@ -34,12 +33,11 @@ from saltvirt.images import (
     free_space,
     header,
     inspect,
-    locks,
     sources,
     storage,
-    tools,
 )
 from saltvirt.images import web as web_of
+from saltvirt.system import file_lock, file_probe, tools
 from tests.functional import ftpd
 from tests.lab import paths
 
@@ -1334,7 +1332,7 @@ def test_a_download_that_nobody_goes_on_with_is_pruned(tmp_path, conn):
                 os.utime(path, (long_ago, long_ago))
     (parts / "notes").write_text("an operator's")
     os.utime(parts / "notes", (long_ago, long_ago))
-    with locks.exclusive(str(images / "_base" / ".locks" / at_work)):
+    with file_lock.exclusive(str(images / "_base" / ".locks" / at_work)):
         assert image_users.prune(conn, str(images), test=True)["removed"] == [f".partial/{left}"]
         assert (parts / left).exists()
         done = image_users.prune(conn, str(images))

@@ -14,9 +14,9 @@ from saltvirt.host.domain import lookup, metadata
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import hugepages, inventory
 from saltvirt.host.storage import usage
-from saltvirt.images import locks
 from saltvirt.migration import reservation
 from saltvirt.placement import facts
+from saltvirt.system import paths
 
 
 def test_guests_and_sizes(conn, tmp_path):
@@ -147,7 +147,7 @@ def test_what_a_guest_on_its_way_takes_of_a_folder_and_of_a_pool_is_counted(
     folder, own = tmp_path / "arrivals", tmp_path / "images"
     folder.mkdir()
     own.mkdir()
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     here = reservations.local
     monkeypatch.setattr(inventory.reservations, "local", lambda names: here(names, str(folder)))
 

@@ -18,11 +18,12 @@ from saltvirt.host.migration import (
     reservations,
     target_leftovers,
 )
-from saltvirt.host.storage import bounded_io, sharing, unchanged_disks, usage
+from saltvirt.host.storage import sharing, unchanged_disks, usage
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import TargetFiles
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.move import target_leftovers as cleaning
+from saltvirt.system import bounded_io
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.test_still_needed import opened, opens
 from tests.functional.test_usage import create, disk, place  # noqa: F401

@@ -10,12 +10,12 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.host.provision import admission
-from saltvirt.images import locks
+from saltvirt.system import file_lock, paths, private_folder
 
 HOLD = """
 import sys
-from saltvirt.images import locks
-with locks.exclusive(sys.argv[1]):
+from saltvirt.system import file_lock
+with file_lock.exclusive(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -38,7 +38,7 @@ def test_waiting_ends_with_who_holds_it(held):
     path, process = held
     with (
         pytest.raises(errors.OperationFailed, match=f"process {process.pid} .*python"),
-        locks.exclusive(path, timeout_s=0.3),
+        file_lock.exclusive(path, timeout_s=0.3),
     ):
         pass
 
@@ -47,11 +47,11 @@ def test_a_lock_that_nobody_names_is_another_process(tmp_path):
     """One that is free by now; and one whose process left it to a child and ended."""
     path = tmp_path / "one"
     with open(path, "w") as file:
-        assert locks.holder(file.fileno()) == "another process"
+        assert file_lock.holder(file.fileno()) == "another process"
         keep = ["sh", "-c", f"exec 9>{path}; flock 9; echo held; read line"]
         with subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"held\n"
-            assert re.fullmatch(r"process \d+ \(ended\)", locks.holder(file.fileno()))
+            assert re.fullmatch(r"process \d+ \(ended\)", file_lock.holder(file.fileno()))
             process.stdin.close()
 
 
@@ -66,7 +66,7 @@ def test_a_holder_that_gets_on_is_waited_for(held):
             process.wait()
         return step
 
-    with locks.exclusive(path, timeout_s=0.2, progress=progress):
+    with file_lock.exclusive(path, timeout_s=0.2, progress=progress):
         pass
 
 
@@ -75,7 +75,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(target)
     with (
         pytest.raises(errors.OperationFailed, match="cannot open the lock"),
-        locks.exclusive(str(tmp_path / "lock")),
+        file_lock.exclusive(str(tmp_path / "lock")),
     ):
         pass
     assert not target.exists()
@@ -83,7 +83,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     os.link(target, tmp_path / "second")
     with (
         pytest.raises(errors.OperationFailed, match="not a regular file with a single name"),
-        locks.exclusive(str(tmp_path / "second")),
+        file_lock.exclusive(str(tmp_path / "second")),
     ):
         pass
     assert target.read_text() == "precious"
@@ -93,7 +93,7 @@ def test_a_pipe_in_the_place_of_a_lock_hangs_nobody(tmp_path):
     os.mkfifo(tmp_path / "lock")
     with (
         pytest.raises(errors.OperationFailed, match="not a regular file with a single name"),
-        locks.exclusive(str(tmp_path / "lock")),
+        file_lock.exclusive(str(tmp_path / "lock")),
     ):
         pass
 
@@ -106,7 +106,7 @@ def admission_config(folder):
 
 def test_the_admission_lock_lies_where_only_root_can_write(tmp_path):
     """Not in /run/lock, where everybody can make a folder before us."""
-    assert locks.RUN == "/run/salt-virt"
+    assert paths.RUN == "/run/salt-virt"
     for number, prepare in enumerate((a_link, open_to_all)):
         folder = tmp_path / f"lock{number}"
         prepare(folder)
@@ -136,8 +136,8 @@ def test_a_folder_of_somebody_elses_is_refused(tmp_path):
 
 DIES = """
 import os, sys
-from saltvirt.images import locks
-with locks.temporary_folder(sys.argv[1], "x-") as folder:
+from saltvirt.system import private_folder
+with private_folder.temporary(sys.argv[1], "x-") as folder:
     open(os.path.join(folder, "client-key.pem"), "w").close()
     os.kill(os.getpid(), 9)
 """
@@ -145,10 +145,10 @@ with locks.temporary_folder(sys.argv[1], "x-") as folder:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user: root")
 def test_who_is_not_root_has_his_own_folder_for_now(monkeypatch, tmp_path):
-    assert locks.runtime_folder() == locks.RUN
+    assert private_folder.runtime() == paths.RUN
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 4001)
-    assert locks.runtime_folder() == f"{tmp_path}/salt-virt-4001"
+    assert private_folder.runtime() == f"{tmp_path}/salt-virt-4001"
 
 
 def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):
@@ -157,7 +157,7 @@ def test_what_a_killed_process_had_for_now_the_next_one_removes(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", DIES, str(parent)], env=env, check=False)
     assert done.returncode == -9 and list(parent.glob("x-*/client-key.pem"))
-    with locks.temporary_folder(str(parent), "x-") as folder:
+    with private_folder.temporary(str(parent), "x-") as folder:
         assert [str(path) for path in parent.glob("x-*")] == [folder]
         assert os.stat(folder).st_mode & 0o777 == 0o700
     assert list(parent.glob("x-*")) == []

@@ -14,7 +14,8 @@ from saltvirt import errors
 from saltvirt.answers.guests import OrphanedDisks
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.provision import disk_build, disk_journal, existing_disk
-from saltvirt.host.storage import bounded_io, file_mark, sharing, usage
+from saltvirt.host.storage import file_mark, sharing, usage
+from saltvirt.system import bounded_io
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 DEAD = "1:0:gone"

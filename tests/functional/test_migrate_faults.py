@@ -26,11 +26,11 @@ from saltvirt.host.migration import (
 )
 from saltvirt.host.migration import job as job_module
 from saltvirt.host.storage import sharing
-from saltvirt.images import locks
 from saltvirt.migration import options, reservation, transport
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
+from saltvirt.system import paths
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -304,7 +304,7 @@ class Boot:
 
 def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch):
     """Its name was made by another host's clock, and the clock of this one may be put forward."""
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     monkeypatch.setattr(reservations, "time", Boot())
     folder = tmp_path / "promises"
     folder.mkdir()
@@ -327,7 +327,7 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
     assert here(0) == []
     assert list(json.loads((tmp_path / "run" / "arrivals.json").read_text())) == [new.name]
     assert sorted(os.listdir(tmp_path / "run")) == ["arrivals.json", "arrivals.json.lock"]
-    monkeypatch.setattr(locks, "RUN", "/proc/none")
+    monkeypatch.setattr(paths, "RUN", "/proc/none")
     assert here(9 * reservation.KEEP_S) == ["b"], "in doubt it holds"
     assert reservations.local((), str(tmp_path / "none")) == []
 

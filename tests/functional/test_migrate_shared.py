@@ -11,7 +11,6 @@ libvirt = pytest.importorskip("libvirt")
 
 from saltvirt import errors
 from saltvirt.host.migration import block_devices, facts, remote_storage, shared_folders, volumes
-from saltvirt.images import tools
 from saltvirt.migration.facts import (
     DeviceIdentity,
     DiskReport,
@@ -19,6 +18,7 @@ from saltvirt.migration.facts import (
     LocationReport,
     PoolReport,
 )
+from saltvirt.system import tools
 from tests.clock import Clock
 
 NOBODY = 65534

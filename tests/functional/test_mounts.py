@@ -10,7 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, mount_guard, mounts
+from saltvirt.system import bounded_io, mount_guard, mounts
 from tests.functional.conftest import load_with_folders
 from tests.functional.test_init import files, host, image, names  # noqa: F401
 

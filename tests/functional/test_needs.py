@@ -10,7 +10,8 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.snapshot import affected_files
-from saltvirt.host.storage import bounded_io, usage
+from saltvirt.host.storage import usage
+from saltvirt.system import bounded_io
 from tests.functional.test_shared import nas  # noqa: F401
 from tests.functional.test_snapshots_shared import layer, layered
 from tests.functional.test_usage import create, disk, place  # noqa: F401

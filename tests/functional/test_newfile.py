@@ -11,8 +11,7 @@ from saltvirt.backup.export import request
 from saltvirt.fleet import private
 from saltvirt.host.migration import departures
 from saltvirt.host.node import maintenance
-from saltvirt.host.storage import mount_guard
-from saltvirt.system import atomic_file, file_lock
+from saltvirt.system import atomic_file, file_lock, mount_guard
 
 
 def made(path, data=b"new", overwrite=False):

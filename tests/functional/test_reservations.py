@@ -12,10 +12,10 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.migration import remote_storage, reservations
-from saltvirt.images import locks
 from saltvirt.migration import reservation
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
+from saltvirt.system import file_lock, paths
 from tests.clock import Clock
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -228,7 +228,7 @@ def test_the_first_one_makes_their_folder(libvirtd, tmp_path, monkeypatch, asked
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     return tmp_path / "run" / "arrivals.json"
 
 
@@ -252,7 +252,7 @@ def test_what_was_seen_is_written_down_when_it_changes(run, tmp_path, monkeypatc
 def test_who_writes_it_down_just_now_is_not_waited_for(run, tmp_path):
     with contextlib.suppress(FileExistsError):
         run.parent.mkdir(mode=0o700)
-    with locks.exclusive(f"{run}.lock", timeout_s=0):
+    with file_lock.exclusive(f"{run}.lock", timeout_s=0):
         reservations._write(str(run), {})
     assert not run.exists()
     reservations._write(str(run), {})

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from saltvirt import errors, seed
-from saltvirt.images import locks
 from saltvirt.seed import backends, firstboot, guest, keys
 from saltvirt.seed.data import minion_config, to_yaml
 from saltvirt.seed.tree import DirTree, FreeSpace
+from saltvirt.system import paths
 from tests.functional.test_cloudinit import NICS
 
 needs_guestfish = pytest.mark.skipif(not shutil.which("guestfish"), reason="no guestfish here")
@@ -612,18 +612,18 @@ def left_behind(disk):
     """What still holds the disk, and what lies in the folder for seeding: processes, loop
     devices, folders."""
     loops = subprocess.run(["losetup", "-l", "-n"], capture_output=True, text=True, check=True)
-    found = [line for line in loops.stdout.splitlines() if locks.RUN in line]
+    found = [line for line in loops.stdout.splitlines() if paths.RUN in line]
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if str(disk).encode() in (folder / "cmdline").read_bytes():
                 found.append((folder / "cmdline").read_bytes())
-    return found + [str(one) for one in pathlib.Path(locks.RUN).glob("*-*")]
+    return found + [str(one) for one in pathlib.Path(paths.RUN).glob("*-*")]
 
 
 def test_a_disk_is_seeded_and_clean_afterwards(tmp_path, disk, data, backend, monkeypatch):
     """Twice in a row; and what is there then is shown by the other back end. In a folder of its
     own: other tests seed at the same time."""
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     for _ in range(2):
         assert seed.apply(str(disk), "qcow2", data, backend) == backend
     with backends._shown(str(disk), "qcow2", "fuse", False) as tree:
@@ -645,7 +645,7 @@ def test_the_file_system_is_whole_afterwards(tmp_path, data, backend):
 
 def test_several_at_once(tmp_path, data, monkeypatch):
     """And each takes away its own folder, whatever the others do."""
-    monkeypatch.setattr(locks, "RUN", str(tmp_path / "run"))
+    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
     if os.geteuid() or not backends.mounted.available("fuse"):
         pytest.skip("mounting needs root and /dev/fuse")
     first = ext4_mbr(tmp_path)

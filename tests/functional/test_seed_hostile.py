@@ -13,9 +13,9 @@ import types
 import pytest
 
 from saltvirt import errors, seed
-from saltvirt.host import paths
 from saltvirt.seed import backends, guestfish, keys, mounted, network, partitions
 from saltvirt.seed.tree import MAX_FILE_BYTES, DirTree
+from saltvirt.system import paths
 from tests import clock
 from tests.functional.conftest import load
 from tests.functional.test_seed import system

@@ -11,10 +11,11 @@ from saltvirt import errors
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.host.domain import purge
 from saltvirt.host.provision import disks
-from saltvirt.host.storage import identity, mounts, shared_writable, sharing, usage, volume_state
+from saltvirt.host.storage import identity, shared_writable, sharing, usage, volume_state
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.guest import purge as purging
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.system import mounts
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 ROOT = "1 0 254:0 / / rw - ext4 /dev/vda rw"

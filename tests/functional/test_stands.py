@@ -25,10 +25,10 @@ from saltvirt import errors
 from saltvirt.backup.export import live_restore_build, live_restore_server
 from saltvirt.backup.model.answers import ShownBackup
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF
-from saltvirt.host import paths
 from saltvirt.host.domain import guest_lock, live_restores
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
 from saltvirt.host.provision import guest_builder
+from saltvirt.system import paths
 
 UUID, OTHER = "b7d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11", "c8d1f0a2-52a3-4c0e-9d53-0f8f6e1f4d11"
 IDENT = "000001-20261126T160000Z-0123abcd"

@@ -30,8 +30,8 @@ from saltvirt.host.provision import (
     reservation,
 )
 from saltvirt.host.storage import pool_source, usage
-from saltvirt.images import locks
 from saltvirt.spec.boot import BootSpec
+from saltvirt.system import file_lock
 from saltvirt.xml.devices.interface import Interface
 from saltvirt.xml.domain.domain import Domain
 from tests.functional.test_init import MIB, host, image, info  # noqa: F401
@@ -667,7 +667,7 @@ def test_others_are_admitted_while_a_disk_is_copied_and_see_what_it_takes(
     whole, seen = disks.make, []
 
     def make(conn, work, undo, progress=None, note=None):
-        with locks.exclusive(str(tmp_path / "lock" / "admit.lock"), timeout_s=0):
+        with file_lock.exclusive(str(tmp_path / "lock" / "admit.lock"), timeout_s=0):
             seen.extend(reservations.local(("g1",), str(tmp_path / "promises")))
         whole(conn, work, undo, progress, note=note)
 

@@ -15,17 +15,10 @@ from saltvirt import errors
 from saltvirt.host.domain import purge, removal
 from saltvirt.host.provision import disk_build, disks
 from saltvirt.host.snapshot import affected_files
-from saltvirt.host.storage import (
-    chains,
-    identity,
-    mounts,
-    pool_state,
-    references,
-    usage,
-    volume_state,
-)
+from saltvirt.host.storage import chains, identity, pool_state, references, usage, volume_state
 from saltvirt.revert import UndoStack
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.system import mounts
 from tests.functional.conftest import load
 
 MIB = 1024**2

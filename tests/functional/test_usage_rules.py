@@ -19,17 +19,16 @@ from saltvirt.host.domain import metadata, replaced_guest
 from saltvirt.host.domain.replaced_guest import ReplacedGuest
 from saltvirt.host.storage import (
     answers,
-    bounded_io,
     chains,
     foreign_guests,
     identity,
-    mounts,
     references,
     sharing,
     unchanged_disks,
     usage,
 )
 from saltvirt.host.storage.usage import StorageUser, Usage
+from saltvirt.system import bounded_io, mounts
 from tests.functional.test_usage import create, disk, place  # noqa: F401
 
 NAS = ("server", "nas")

@@ -84,7 +84,7 @@ def library(folder):
     folder: what the locks on the machine's own devices are in.
     """
     machine.keep_in(HERE)
-    from saltvirt.host import paths as host_paths
+    from saltvirt.system import paths as host_paths
 
     host_paths.RUN = str(folder)
     from saltvirt.fleet import proof

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import saltvirt
 from saltvirt import errors, units
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 if TYPE_CHECKING:
     from saltvirt.settings import Connection

@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, mount_guard
-from saltvirt.images import checksum, free_space, header, inspect, locks, sources, storage, web
+from saltvirt.images import checksum, free_space, header, inspect, sources, storage, web
 from saltvirt.migration.storage import incoming_path
 from saltvirt.schema import Message, transient
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, bounded_io, file_lock, mount_guard
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class _Folder:
         """Write a JSON file. Two addresses with the same content may be recorded at the same time,
         so the file is replaced atomically."""
         target = self.path(*parts)
-        with locks.exclusive(self.path(".locks", "write")):
+        with file_lock.exclusive(self.path(".locks", "write")):
             atomic_file.write(target, json.dumps(data).encode(), durable=False)
 
 
@@ -339,7 +338,7 @@ def _shared(folder: _Folder, request: _ImageRequest) -> CachedImage:
             request.progress(size, None)
         return size
 
-    with locks.exclusive(folder.path(".locks", key(request.source)), progress=watch_progress):
+    with file_lock.exclusive(folder.path(".locks", key(request.source)), progress=watch_progress):
         image = _by_hash(folder, request)
         if image:
             return image
@@ -470,7 +469,7 @@ def forget_partial(images_dir: str, test: bool = False) -> list[str]:
         if _KEY.fullmatch(name) and _is_old(part):
             with (
                 contextlib.suppress(errors.OperationFailed),  # another process resumes it now
-                locks.exclusive(store.path(".locks", name), timeout_s=0),
+                file_lock.exclusive(store.path(".locks", name), timeout_s=0),
             ):
                 if _is_old(part):
                     if not test:

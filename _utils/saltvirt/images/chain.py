@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io
 from saltvirt.images import header
+from saltvirt.system import bounded_io
 
 _MAX_DEPTH = 32  # backing files
 

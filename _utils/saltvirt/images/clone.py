@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from saltvirt import errors
-from saltvirt.host.storage import file_probe
-from saltvirt.images import chain, confined, header, inspect, storage, tools
-from saltvirt.system import atomic_file
+from saltvirt.images import chain, confined, header, inspect, storage
+from saltvirt.system import atomic_file, file_probe, tools
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:

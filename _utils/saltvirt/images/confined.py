@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.images import locks, storage, tools
+from saltvirt.images import storage
+from saltvirt.system import paths, private_folder, tools
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-_ROOT = os.path.join(locks.RUN, "root")
+_ROOT = os.path.join(paths.RUN, "root")
 _TIMEOUT_S = 120
 _MEMORY = 1024**3
 
@@ -103,7 +104,7 @@ def command(
         "--bounding-set=-all,+dac_override",
     ]
     inside = [*privileges, "--", *limited]
-    root = locks.private(_ROOT)
+    root = private_folder.ensure(_ROOT)
     return [*namespaces, "sh", "-ec", _SCRIPT, "sh", root, *files, "", *inside]
 
 

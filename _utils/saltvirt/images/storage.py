@@ -11,7 +11,7 @@ import stat
 from typing import BinaryIO
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 
 def is_storage(mode: int) -> bool:

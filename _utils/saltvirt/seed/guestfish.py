@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.host import paths
-from saltvirt.images import locks, tools
 from saltvirt.seed.tree import MAX_FILE_BYTES, SCRIPT_TIMEOUT_S, FreeSpace
+from saltvirt.system import paths, private_folder, tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -408,7 +407,7 @@ def _remember(failed: errors.SeedFailed) -> None:
     """Record that the appliance starts without KVM but not with KVM."""
     log.warning("libguestfs does not use this host's KVM for a day, because with KVM: %s", failed)
     with contextlib.suppress(OSError, errors.OperationFailed):  # then it is tried each time
-        locks.private(paths.RUN)
+        private_folder.ensure(paths.RUN)
         with open(_NO_KVM, "w", encoding="utf-8") as file:
             file.write(f"{failed}\n")
 

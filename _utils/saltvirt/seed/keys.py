@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt.system import tools
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

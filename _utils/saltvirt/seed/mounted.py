@@ -18,10 +18,10 @@ import time
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.images import locks, tools
 from saltvirt.seed import partitions, rooted
 from saltvirt.seed.draft import partially_seeded
 from saltvirt.seed.tree import DirTree
+from saltvirt.system import file_lock, paths, private_folder, tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ class Space:
     """A mount namespace with a private folder, for the block."""
 
     def __init__(self) -> None:
-        self.folder, self._mark = locks.private_folder(locks.RUN, "seed-")
+        self.folder, self._mark = private_folder.create(paths.RUN, "seed-")
         # cat ends when this end of the pipe is closed, also by the death of this process
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
@@ -139,7 +139,7 @@ def _free_nbd() -> tuple[str, str]:
 def _nbd(_space: Space, path: str, format: str) -> Iterator[str]:
     """The disk as a block device, through qemu-nbd."""
     with contextlib.ExitStack() as stack:
-        with locks.exclusive(f"{locks.RUN}/nbd.lock"):
+        with file_lock.exclusive(f"{paths.RUN}/nbd.lock"):
             device, size_file = _free_nbd()
             argv = ["qemu-nbd", "-f", format, "-c", device, path]
             process = stack.enter_context(_daemon(argv))
@@ -214,7 +214,7 @@ def _one_at_a_time(partition: partitions.Partition) -> Iterator[None]:
     if partition.kind != "btrfs":
         yield
         return
-    with locks.exclusive(f"{locks.RUN}/btrfs.lock"):
+    with file_lock.exclusive(f"{paths.RUN}/btrfs.lock"):
         try:
             yield
         finally:

@@ -8,8 +8,8 @@ import struct
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.images import clone, locks, tools
-from saltvirt.system import atomic_file
+from saltvirt.images import clone
+from saltvirt.system import atomic_file, paths, private_folder, tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def write(path: str, files: Mapping[str, str]) -> None:
     SeedFailed, Unsupported.
     """
     maker = _maker()
-    with locks.temporary_folder(locks.RUN, "cidata-") as folder:
+    with private_folder.temporary(paths.RUN, "cidata-") as folder:
         content, volume = os.path.join(folder, "content"), os.path.join(folder, "volume")
         os.mkdir(content)
         for name, text in files.items():

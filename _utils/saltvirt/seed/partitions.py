@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt.system import tools
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from saltvirt import errors
-from saltvirt.images import tools
 from saltvirt.seed import rooted
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,13 @@ Locks of the master name their owner, and each wait for them has a timeout.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import os
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -22,6 +24,9 @@ T = TypeVar("T")
 # the default of virt:queue_timeout, the timeout of a wait for other operations
 QUEUE_TIMEOUT_S = 3600
 _POLL_S = 0.5
+# pauses between the attempts of exclusive, and its default timeout
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 1
+TIMEOUT_S = 900
 _MAX_OWNER_BYTES = 300
 
 
@@ -133,3 +138,72 @@ def wait(opts: Opts, acquire: Callable[[], T | None], wait_reason: Callable[[], 
                 f"{wait_reason()}"
             )
         time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def exclusive(
+    path: str, timeout_s: float = TIMEOUT_S, progress: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """Hold the lock file ``path`` for the block, after waiting for its holder.
+
+    progress: called while waiting; returns a value that changes while the holder makes progress.
+    ``timeout_s`` counts from its last change. Raises OperationFailed, which names the holder, after
+    the timeout.
+    """
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    fd = _open_lock_file(path)
+    try:
+        _wait_for_holder(fd, path, timeout_s, progress or (lambda: None))
+        yield
+    finally:
+        os.close(fd)
+
+
+def _open_lock_file(path: str) -> int:
+    """Open the lock file itself, never through a link or a second name."""
+    try:
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as exc:
+        raise errors.OperationFailed(f"cannot open the lock {path}: {exc.strerror}") from exc
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(fd)
+        raise errors.OperationFailed(
+            f"the lock {path} is not a regular file with a single name: remove it"
+        )
+    return fd
+
+
+def _wait_for_holder(fd: int, path: str, timeout_s: float, progress: Callable[[], object]) -> None:
+    last_progress, end, pause = progress(), time.monotonic() + timeout_s, _MIN_PAUSE_S
+    while True:
+        if lock(fd):
+            return
+        now = progress()
+        if now != last_progress:
+            last_progress, end = now, time.monotonic() + timeout_s
+        if time.monotonic() > end:
+            raise errors.OperationFailed(
+                f"waited {timeout_s} s for the lock {path}, which {holder(fd)} holds: end "
+                "that process, or try again later"
+            )
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_S)
+
+
+def holder(fd: int) -> str:
+    """A description of the process that holds the lock of an open file, from the kernel."""
+    status = os.fstat(fd)
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as table:
+        for fields in (line.split() for line in table):
+            lock_id = fields[5].split(":") if fields[1] == "FLOCK" else ()
+            if len(lock_id) == 3 and int(lock_id[2]) == status.st_ino and fields[4].isdigit():
+                return f"process {fields[4]} ({_command(fields[4])})"
+    return "another process"
+
+
+def _command(pid: str) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        command_line = file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return "".join(char for char in command_line if char.isprintable())[:80] or "ended"
+    return "ended"

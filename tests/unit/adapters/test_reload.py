@@ -72,10 +72,10 @@ def test_what_is_set_is_set_in_the_module_itself(package):  # noqa: F811
     import saltvirt
 
     with saltvirt.later():
-        from saltvirt.host import paths
+        from saltvirt.system import paths
     old = paths.STATE
     paths.STATE = "/elsewhere"
-    from saltvirt.host import paths as real
+    from saltvirt.system import paths as real
 
     assert real.STATE == "/elsewhere" != old
 

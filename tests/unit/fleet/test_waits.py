@@ -14,10 +14,10 @@ from saltvirt import errors, settings
 from saltvirt.fleet import answer, client, peers, proof, target
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
-from saltvirt.images import download_slot, locks, tools
+from saltvirt.images import download_slot
 from saltvirt.operations.create import init, request, wait
 from saltvirt.operations.journal import slots
-from saltvirt.system import file_lock
+from saltvirt.system import file_lock, tools
 
 ROOT = Path(__file__).parents[3]
 
@@ -539,7 +539,7 @@ def test_the_limits_of_the_manual_are_those_of_the_code():
     assert f" {download_slot._STALL_TIMEOUT_S:,} s" in text
     assert f" {guest_lock.WAIT_S} s" in text
     assert f" {guest_builder.SEEDING_S:,} s" in text
-    assert f" {locks.TIMEOUT_S} s" in text
+    assert f" {file_lock.TIMEOUT_S} s" in text
 
 
 def test_a_new_guest_is_there_when_the_master_knows_its_minion_not_when_somebody_says_so(

@@ -18,8 +18,7 @@ from saltvirt.backup.export import export_server, request
 from saltvirt.backup.export.request import BackupJournal, EndRequest, ServeRequest
 from saltvirt.backup.model.answers import Serving, ServingEnd
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.images import locks, tools
-from saltvirt.system import zipapp
+from saltvirt.system import private_folder, tools, zipapp
 
 # libvirt may wait for a job, and for a guest agent that does not answer
 _BEGINS_S = 300
@@ -37,7 +36,7 @@ def begin(library: str, conn: libvirt.virConnect, serve_request: ServeRequest) -
         if "error" in response:
             raise errors.OperationFailed(response["error"])
     sweep(conn)
-    path = zipapp.unpacked_folder(library, export_server.MODULE, locks.private(request.RUN))
+    path = zipapp.unpacked_folder(library, export_server.MODULE, private_folder.ensure(request.RUN))
     with tempfile.TemporaryFile() as log:
         return _spawn(conn, serve_request, path, log)
 

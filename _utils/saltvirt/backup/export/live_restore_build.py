@@ -32,7 +32,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import guest_lock, live_restores, lookup
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
 from saltvirt.host.provision import disk_build as disk_build_module
-from saltvirt.images import tools as programs
+from saltvirt.system import tools as programs
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.disk_backing import BackingStore
 from saltvirt.xml.devices.disk_source import DiskSource, SourceHost

@@ -22,12 +22,12 @@ from xml.etree import ElementTree
 from saltvirt import errors, settings
 from saltvirt.backup.target import daemon, detached, relay
 from saltvirt.backup.target.daemon import RemoteExports
-from saltvirt.host import connection, paths
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, live_restores, lookup
 from saltvirt.host.domain.live_restores import LiveRestoreRecord
-from saltvirt.images import locks
 from saltvirt.schema import Message
+from saltvirt.system import paths, private_folder
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 
@@ -136,7 +136,7 @@ class LiveRestoreServer:
         with self._libvirt() as conn:
             owner = _qemu_user(conn)
         os.makedirs(SOCKETS, 0o711, exist_ok=True)
-        with locks.temporary_folder(paths.RUN, "stands-") as folder:
+        with private_folder.temporary(paths.RUN, "stands-") as folder:
             texts = {
                 "ca-cert.pem": restore.authority,
                 "client-cert.pem": self._request.certificate, "client-key.pem": self._request.key,

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from saltvirt import errors, settings
 from saltvirt.backup.model.answers import PlannedDisk
 from saltvirt.backup.target import relay
-from saltvirt.host import paths
-from saltvirt.images import locks
 from saltvirt.schema import Message, optional
-from saltvirt.system import atomic_file, file_lock
+from saltvirt.system import atomic_file, file_lock, paths, private_folder
 from saltvirt.system.tls_listener import TlsEndpoint
 
 JOURNALS = f"{paths.STATE}/backups"
@@ -107,7 +105,7 @@ class BackupJournal:
     @contextlib.contextmanager
     def lock(self) -> Iterator[BackupJournal]:
         """Lock the journal for the block. Raises OperationFailed."""
-        path = os.path.join(locks.private(RUN), f"{_file_stem(self.guest)}.lock")
+        path = os.path.join(private_folder.ensure(RUN), f"{_file_stem(self.guest)}.lock")
         handle = file_lock.acquire(path)
         if handle is None:
             raise errors.OperationFailed(

@@ -27,9 +27,9 @@ from saltvirt.host.provision.guest_builder import (
     interfaces_of_copy,
     reset_genid,
 )
-from saltvirt.images import locks
-from saltvirt.images import tools as programs
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.system import private_folder
+from saltvirt.system import tools as programs
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
@@ -250,7 +250,7 @@ class RestoreBuilder(GuestBuilder):
         if not 0 < shown.size_bytes <= archive.MAX_ARCHIVE_BYTES:
             raise errors.BadAnswer(f"the state that {self.shown.host} exports is too large")
         self.tools.report_step("state", "reading firmware variables and TPM state")
-        with locks.temporary_folder(locks.runtime_folder(), "state-") as folder:  # in memory
+        with private_folder.temporary(private_folder.runtime(), "state-") as folder:  # in memory
             path = os.path.join(folder, "state")
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             argv = self._argv(record.STATE, path, record.RAW, shown.size_bytes)

@@ -15,7 +15,7 @@ from saltvirt.backup.export.request import BackupSession, ServeRequest
 from saltvirt.backup.model import chains, record
 from saltvirt.backup.model.answers import GuestInspection, PlannedDisk, ServedDisk
 from saltvirt.host.connection import libvirt, translate
-from saltvirt.host.storage import mount_guard
+from saltvirt.system import mount_guard
 from saltvirt.xml.domain.backup import Checkpoint, CheckpointDisk, DomainBackup, DomainBackupDisk
 from saltvirt.xml.domain.domain import Domain
 

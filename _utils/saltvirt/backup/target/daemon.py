@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.images import tools
+from saltvirt.system import tools
 
 _PROGRAM = "qemu-storage-daemon"
 _STARTS_S, _ENDS_S = 20, 10

@@ -10,10 +10,8 @@ import sys
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.host import paths
-from saltvirt.images import locks, tools
 from saltvirt.schema import Message
-from saltvirt.system import zipapp
+from saltvirt.system import paths, private_folder, tools, zipapp
 
 _BEGINS_S = 60
 
@@ -26,7 +24,7 @@ def spawn(library: str, module: str, request: Message, description: str) -> dict
     """
     process = subprocess.Popen(
         [sys.executable, zipapp.unpacked_folder(library, module,
-        locks.private(paths.RUN))],
+        private_folder.ensure(paths.RUN))],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=tools.environment(), cwd="/", start_new_session=True,
     )  # fmt: skip

@@ -24,10 +24,9 @@ from saltvirt.backup.model.record import BackupRecord
 from saltvirt.backup.target import daemon, layers, upkeep
 from saltvirt.backup.target.safe_folder import SafeFolder
 from saltvirt.backup.target.target import BackupTarget
-from saltvirt.host import paths
-from saltvirt.images import locks
 from saltvirt.seed import guestfish
 from saltvirt.seed.guestfish import Added, Session
+from saltvirt.system import paths, private_folder
 from saltvirt.units import short_repr
 
 OUTPUT_DIR = f"{paths.STATE}/backup-files"
@@ -179,7 +178,7 @@ def _open_guest_files(
         report(0)
         try:
             with (
-                locks.temporary_folder(_SCRATCH, "look-") as folder,
+                private_folder.temporary(_SCRATCH, "look-") as folder,
                 _appliance_disks(target, backup_record, folder) as disks,
                 guestfish.launch(disks, scratch=folder) as session,
             ):
@@ -333,7 +332,7 @@ class _Destination:
         end = ".tar" if kind == files.FOLDER else ""
         stem = f"{backup_record.guest[:100]}-{backup_ids.number(backup_record.ident)}-{last}"
         alternatives = [f"{stem}.{number}{end}" for number in range(2, _MAX_SAME_NAME)]
-        return cls(locks.private(OUTPUT_DIR), [f"{stem}{end}", *alternatives])
+        return cls(private_folder.ensure(OUTPUT_DIR), [f"{stem}{end}", *alternatives])
 
     @contextlib.contextmanager
     def writing(self, path: str, max_bytes: int, report: ProgressCallback) -> Iterator[_OutputFile]:

@@ -18,14 +18,12 @@ from saltvirt.backup.model.answers import BackupPlan, BackupReader, BackupResult
 from saltvirt.backup.model.pins import BackupPin, PinnedBackup
 from saltvirt.backup.target import pins, receive, relay, show
 from saltvirt.backup.target.target import BackupTarget, open_target
-from saltvirt.host import paths
 from saltvirt.host.node import job_steps
-from saltvirt.images import locks
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.pki.host.own_pair import OwnPair
 from saltvirt.spec import values
-from saltvirt.system import tls_listener
+from saltvirt.system import paths, private_folder, tls_listener
 from saltvirt.system.tls_listener import TlsEndpoint
 
 ONE_TIME_KEYS = f"{paths.STATE}/backup-readers"
@@ -54,7 +52,7 @@ def reader_pair(
     reader: authority of a one-time pair; None: the permanent one. authority: of the exporting
     machine.
     """
-    with locks.temporary_folder(locks.runtime_folder(), "backup-") as folder:
+    with private_folder.temporary(private_folder.runtime(), "backup-") as folder:
         pair = (
             _permanent_pair() if reader is None else own_pair.take(ONE_TIME_KEYS, reader, "reader")
         )

@@ -10,7 +10,7 @@ from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import daemon, keyfile
 from saltvirt.backup.target.keyfile import Key
 from saltvirt.backup.target.target import BackupTarget
-from saltvirt.images import tools
+from saltvirt.system import tools
 
 
 @dataclass(frozen=True)

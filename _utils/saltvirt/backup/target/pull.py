@@ -27,9 +27,8 @@ from saltvirt.backup.model import checksum_blocks, record
 from saltvirt.backup.target import exports, keyfile, layers
 from saltvirt.backup.target.exports import DATA, ZEROS, Extent, NbdServer
 from saltvirt.backup.target.keyfile import Key
-from saltvirt.host import paths
-from saltvirt.images import locks, tools
 from saltvirt.schema import Message
+from saltvirt.system import paths, private_folder, tools
 from saltvirt.units import human_bytes
 
 # size of a request and of a checksum block; readers of the digests keep one block in memory
@@ -426,7 +425,7 @@ def _serve(path: str, image_args: list[str]) -> Iterator[list[Any]]:
     ends."""
     argv = ["qemu-nbd", "--cache=writeback", "--discard=unmap", f"--shared={READERS}"]
     # in another folder than the file, because socket paths are limited to 107 bytes
-    with locks.temporary_folder(RUN, FOLDERS) as folder:
+    with private_folder.temporary(RUN, FOLDERS) as folder:
         socket = os.path.join(folder, "nbd")
         argv += [f"--socket={socket}", *image_args]
         with subprocess.Popen(tools.command(argv), stdin=subprocess.DEVNULL) as process:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from saltvirt import errors
-from saltvirt.images import locks, tools
+from saltvirt.system import private_folder, tools
 
 # https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
 _MAGIC, _OPTION = b"NBDMAGIC", b"IHAVEOPT"
@@ -92,7 +92,7 @@ class Reader:
 def open_image(image_args: list[str]) -> Iterator[Reader]:
     """Yield a Reader for a qcow2. image_args: from its layers. Raises TemporaryFailure, and
     Unsupported if qemu-nbd is missing."""
-    with locks.temporary_folder(locks.runtime_folder(), "reader-") as folder:
+    with private_folder.temporary(private_folder.runtime(), "reader-") as folder:
         socket_path = os.path.join(folder, "nbd")
         argv = ["qemu-nbd", "--read-only", f"--socket={socket_path}", *image_args]
         with _start(argv) as process, contextlib.ExitStack() as stack:

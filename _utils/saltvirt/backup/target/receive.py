@@ -30,9 +30,7 @@ from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import keyfile, pull
 from saltvirt.backup.target.keyfile import Key
 from saltvirt.backup.target.target import BackupTarget, NewBackup
-from saltvirt.host import paths
-from saltvirt.images import locks, tools
-from saltvirt.system import zipapp
+from saltvirt.system import paths, private_folder, tools, zipapp
 from saltvirt.units import short_repr
 
 # the distribution's Python, which has the binding of libnbd
@@ -211,7 +209,7 @@ def _pull(
     limit, compress = backup.bandwidth_mib_s, backup.compress
     job = pull.PullJob(*location, disks, limit, key, pull.SILENT_S, compress)
     done = _run(
-        [PYTHON, zipapp.unpacked_folder(library, MODULE, locks.private(paths.RUN))],
+        [PYTHON, zipapp.unpacked_folder(library, MODULE, private_folder.ensure(paths.RUN))],
         job,
         report,
     )
@@ -257,7 +255,7 @@ def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[A
         finally:
             process.kill()
             process.wait()
-            locks.sweep(pull.RUN, pull.FOLDERS)
+            private_folder.sweep(pull.RUN, pull.FOLDERS)
         if process.returncode == -signal.SIGALRM:
             raise errors.OperationFailed(f"the host did not answer for {pull.SILENT_S} s")
         log.seek(0)

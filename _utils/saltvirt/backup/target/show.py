@@ -20,9 +20,8 @@ from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import daemon, detached, layers, pins, relay
 from saltvirt.backup.target.target import BackupTarget
-from saltvirt.host import paths
-from saltvirt.images import locks
 from saltvirt.schema import Message
+from saltvirt.system import paths, private_folder
 from saltvirt.system.tls_listener import TlsEndpoint
 from saltvirt.units import short_repr
 
@@ -150,7 +149,7 @@ def main(_argv: list[str]) -> int:
         target = BackupTarget(request.folder)
         with (
             target.open_backup(request.uuid, request.ident) as backup_record,
-            locks.temporary_folder(_RUN, "show-") as folder,
+            private_folder.temporary(_RUN, "show-") as folder,
         ):
             state = request.state(target, backup_record)
             chosen = [*request.disks(target, backup_record), *([state] if state else [])]

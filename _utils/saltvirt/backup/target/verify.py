@@ -24,7 +24,7 @@ from saltvirt.backup.target import layers, reader
 from saltvirt.backup.target.layers import Layers
 from saltvirt.backup.target.reader import Reader
 from saltvirt.backup.target.target import BackupTarget
-from saltvirt.images import tools
+from saltvirt.system import tools
 
 VERIFYING = ".verify"
 # part of a disk for which qemu-img's list of extents has an acceptable size

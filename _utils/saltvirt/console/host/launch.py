@@ -16,11 +16,9 @@ from saltvirt import errors
 from saltvirt.answers import reach
 from saltvirt.console.host import agent, relay
 from saltvirt.console.host.relay import RelayRequest
-from saltvirt.host import paths
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, stats
-from saltvirt.images import locks, tools
-from saltvirt.system import zipapp
+from saltvirt.system import paths, private_folder, tools, zipapp
 
 RUN = f"{paths.RUN}/reach"
 _START_TIMEOUT_S = 60
@@ -52,7 +50,7 @@ def probe(conn: libvirt.virConnect, name: str, kind: str, number: int = 0) -> tu
 def start_relay(library: str, request: RelayRequest) -> int:
     """Start the relay program and return the port on which it waits. library: the folder of the
     package saltvirt. Raises OperationFailed if it does not start."""
-    path = zipapp.unpacked_folder(library, relay.MODULE, locks.private(RUN))
+    path = zipapp.unpacked_folder(library, relay.MODULE, private_folder.ensure(RUN))
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, path, request.uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

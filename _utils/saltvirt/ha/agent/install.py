@@ -13,8 +13,7 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.ha.agent import settings, trial
-from saltvirt.host import paths
-from saltvirt.system import atomic_file, zipapp
+from saltvirt.system import atomic_file, paths, zipapp
 
 PYTHON = "/usr/bin/python3"
 SERVICE = "salt-virt-ha.service"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.registry import IGNORED
-from saltvirt.host import paths
+from saltvirt.system import paths
 
 FILE = f"{paths.STATE}/ha/kept.json"
 

@@ -25,8 +25,7 @@ from saltvirt import errors, sanitize
 from saltvirt.ha.agent.pool_keys import MAC
 from saltvirt.ha.agent.worker_process import WorkerProcess, serve_lines
 from saltvirt.ha.model.messages import Heartbeat
-from saltvirt.host.storage import mounts
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, mounts
 
 FOLDER = ".salt-virt-ha"
 _SUFFIX = ".beat"

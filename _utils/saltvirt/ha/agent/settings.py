@@ -12,8 +12,8 @@ from saltvirt import errors, units
 from saltvirt.ha.model.policy import SHUTDOWN_POLICIES, HaPolicy, settings_digest
 from saltvirt.ha.transport import addresses, tls
 from saltvirt.ha.transport.peer_network import PORT
-from saltvirt.host import paths
 from saltvirt.schema import Message
+from saltvirt.system import paths
 
 PATH = "/etc/salt-virt/ha.json"
 

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
 from saltvirt import errors, settings
-from saltvirt.host import paths
 from saltvirt.host.domain import live_restores
-from saltvirt.images import locks
-from saltvirt.system import file_lock
+from saltvirt.system import file_lock, paths, private_folder
 
 FOLDER = paths.LOCKS
 # most operations take less time; the error names a longer one
@@ -61,7 +59,7 @@ def _acquire_one(lock_dir: str, operation: str, name: str, deadline: float) -> I
         yield
         return
     try:
-        locks.private(os.path.dirname(path))
+        private_folder.ensure(os.path.dirname(path))
         handle = _wait_for_lock(path, name, deadline)
     except OSError as exc:
         raise errors.OperationFailed(f"cannot lock {name}: {path}: {exc.strerror}") from exc

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from saltvirt import errors
-from saltvirt.host import own_files, paths
+from saltvirt.host import own_files
 from saltvirt.schema import Message
-from saltvirt.system import atomic_file, file_lock
+from saltvirt.system import atomic_file, file_lock, paths
 
 FOLDER = f"{paths.STATE}/stands"
 # a process that only checks the lock holds it for a moment

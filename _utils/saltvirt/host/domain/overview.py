@@ -10,7 +10,8 @@ from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, disk_info, lookup, stats
 from saltvirt.host.node import info
-from saltvirt.host.storage import answers, bounded_io
+from saltvirt.host.storage import answers
+from saltvirt.system import bounded_io
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

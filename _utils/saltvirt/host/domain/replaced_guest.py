@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import own_files, paths
+from saltvirt.host import own_files
 from saltvirt.host.migration import move_journal
 from saltvirt.schema import Message, optional
+from saltvirt.system import paths
 
 FOLDER = f"{paths.STATE}/aside"
 

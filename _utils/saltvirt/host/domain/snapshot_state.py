@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host import connection, own_files, paths
+from saltvirt.host import connection, own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage import files
 from saltvirt.snapshot.tree import SnapshotNode
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, paths
 
 FOLDER = f"{paths.STATE}/snapshots"
 _VARIABLES, _TPM = "variables", "tpm"

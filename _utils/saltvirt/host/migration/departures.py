@@ -8,8 +8,7 @@ import json
 import os
 import time
 
-from saltvirt.host import paths
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, paths
 
 FOLDER = f"{paths.STATE}/moved"
 

@@ -14,11 +14,11 @@ from types import TracebackType
 
 from saltvirt import errors
 from saltvirt.answers.migration import UnfinishedMigration
-from saltvirt.host import own_files, paths
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
 from saltvirt.schema import AnyMessage, Message
-from saltvirt.system import atomic_file, file_lock
+from saltvirt.system import atomic_file, file_lock, paths
 
 FOLDER = f"{paths.STATE}/migrations"
 

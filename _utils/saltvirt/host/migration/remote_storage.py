@@ -22,10 +22,11 @@ from xml.etree import ElementTree
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate, translated
 from saltvirt.host.storage import pool_source
-from saltvirt.images import storage, tools
+from saltvirt.images import storage
 from saltvirt.migration import shared
 from saltvirt.migration.facts import BackingFile
 from saltvirt.migration.journal import PendingFile
+from saltvirt.system import tools
 from saltvirt.xml.storage.pool import Pool
 from saltvirt.xml.storage.volume import Volume
 

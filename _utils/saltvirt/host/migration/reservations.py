@@ -16,19 +16,18 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from saltvirt import errors
-from saltvirt.host import own_files, paths
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import facts, remote_storage
-from saltvirt.images import locks
 from saltvirt.migration import reservation, storage
 from saltvirt.migration.checks import capacity
 from saltvirt.migration.checks.request import CheckedMigration
 from saltvirt.migration.facts import GuestReport, TargetReport
 from saltvirt.migration.reservation import Reservation
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock, paths, private_folder
 
 FOLDER = f"{paths.STATE}/arrivals"
-# below locks.RUN, which is emptied when the host restarts
+# below paths.RUN, which is emptied when the host restarts
 _STATE_FILE = "arrivals.json"
 
 
@@ -51,7 +50,7 @@ def local(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
 def _unchanged_s(written: dict[str, int]) -> dict[str, float]:
     """Return the seconds for which each file was observed unchanged, so that a clock that is set
     forward does not end a reservation. written: file to its modification time."""
-    now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(locks.RUN, _STATE_FILE)
+    now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(paths.RUN, _STATE_FILE)
     previous = _read(path)
     current = {
         file: previous[file]
@@ -76,8 +75,8 @@ def _read(path: str) -> dict[str, list[float]]:
 def _write(path: str, entries: dict[str, list[float]]) -> None:
     """Store the observations. Without them a reservation counts as new, and stays valid."""
     with contextlib.suppress(OSError, errors.OperationFailed):
-        locks.private(os.path.dirname(path))
-        with locks.exclusive(f"{path}.lock", timeout_s=0):
+        private_folder.ensure(os.path.dirname(path))
+        with file_lock.exclusive(f"{path}.lock", timeout_s=0):
             atomic_file.write(path, json.dumps(entries).encode(), durable=False)
 
 

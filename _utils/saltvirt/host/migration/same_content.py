@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.migration import remote_storage
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, paths
 
 RECORD = f"{paths.STATE}/same.json"
 _MAX_RECORDS = 500

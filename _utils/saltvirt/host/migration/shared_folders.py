@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from saltvirt import errors
 from saltvirt.host.connection import libvirt
 from saltvirt.host.migration import remote_storage
-from saltvirt.host.storage import mounts
-from saltvirt.images import tools
 from saltvirt.migration import shared
+from saltvirt.system import mounts, tools
 
 # seconds after which clients of network file systems show new files (NFS: acdirmax, 60 s)
 CACHED_S = 75

@@ -19,13 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.host import own_files, paths
+from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, purge
 from saltvirt.host.migration import move_journal, remote_storage, reservations
-from saltvirt.host.storage import bounded_io, deletion, identity, usage
+from saltvirt.host.storage import deletion, identity, usage
 from saltvirt.migration import storage
 from saltvirt.migration.journal import LeftoverNote, TargetFiles
+from saltvirt.system import bounded_io, paths
 
 log = logging.getLogger(__name__)
 

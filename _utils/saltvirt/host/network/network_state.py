@@ -11,11 +11,11 @@ from saltvirt.design.network import build
 from saltvirt.host.connection import libvirt, skip_undefined
 from saltvirt.host.domain import lookup
 from saltvirt.host.network import links, networks
-from saltvirt.images import tools
 from saltvirt.revert import UndoStack
 from saltvirt.rights import confidential
 from saltvirt.states.networks import DesiredNetwork, NetworkFacts, changed, created, restarts
 from saltvirt.states.outcome import StateOutcome
+from saltvirt.system import tools
 
 
 def converge(conn: libvirt.virConnect, desired: DesiredNetwork, test: bool = False) -> StateOutcome:

@@ -17,10 +17,10 @@ from saltvirt.host.domain.metadata import of_tree
 from saltvirt.host.migration import reservations
 from saltvirt.host.network import links
 from saltvirt.host.node import hugepages, maintenance
-from saltvirt.host.storage import bounded_io
 from saltvirt.host.storage.capacity import Stores
 from saltvirt.images import cache
 from saltvirt.placement import facts
+from saltvirt.system import bounded_io
 
 
 def read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str) -> facts.Inventory:

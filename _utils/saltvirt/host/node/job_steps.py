@@ -16,8 +16,7 @@ from typing import Any
 
 from saltvirt import settings
 from saltvirt.host.domain import guest_lock
-from saltvirt.images import locks
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, private_folder
 
 # maximum delay of the events of a job that creates many guests
 BATCH_DELAY_S = 0.5
@@ -99,7 +98,7 @@ def record_step(steps_dir: str, within_s: float = 0) -> None:
 
     within_s: the maximum time until the next step.
     """
-    path = os.path.join(locks.private(steps_dir), str(os.getpid()))
+    path = os.path.join(private_folder.ensure(steps_dir), str(os.getpid()))
     with contextlib.suppress(OSError):  # a full /run must not stop the job
         step = {"at": time.monotonic(), "within_s": within_s}
         atomic_file.write(path, json.dumps(step).encode(), durable=False)

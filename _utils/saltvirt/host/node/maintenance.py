@@ -9,8 +9,8 @@ from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.answers.maintenance import MaintenanceMark
-from saltvirt.host import own_files, paths
-from saltvirt.system import atomic_file
+from saltvirt.host import own_files
+from saltvirt.system import atomic_file, paths
 
 MARK = Path(paths.STATE, "maintenance.json")
 

@@ -20,10 +20,11 @@ from saltvirt.host.domain import creation, guest_lock, lookup, placement_facts
 from saltvirt.host.migration import reservations
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import disk_build, disks, images_folder
-from saltvirt.host.storage import files, mount_guard
-from saltvirt.images import cache, locks
+from saltvirt.host.storage import files
+from saltvirt.images import cache
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy, from_config
+from saltvirt.system import file_lock, mount_guard, paths, private_folder
 from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class AdmissionConfig:
         The lock file is in a folder that only root can write to (``virt:lock``, /run/salt-virt).
         The kernel releases the lock if the process dies.
         """
-        folder = locks.private(settings.folder(self.get, "lock", locks.RUN))
-        return locks.exclusive(os.path.join(folder, "admit.lock"))
+        folder = private_folder.ensure(settings.folder(self.get, "lock", paths.RUN))
+        return file_lock.exclusive(os.path.join(folder, "admit.lock"))
 
 
 def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:

@@ -18,14 +18,14 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.guests import OrphanedDisks
-from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import answers, bounded_io, deletion, file_mark, files, sharing, usage
+from saltvirt.host.storage import answers, deletion, file_mark, files, sharing, usage
 from saltvirt.images import clone
 from saltvirt.schema import Message
+from saltvirt.system import bounded_io, paths
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.disk_build import DiskBuild

@@ -26,12 +26,10 @@ from saltvirt.host.provision.disk_build import (
     StorageLocation,
 )
 from saltvirt.host.storage import (
-    bounded_io,
     deletion,
     files,
     filesystems,
     identity,
-    mount_guard,
     overlays,
     unchanged_disks,
     usage,
@@ -40,6 +38,7 @@ from saltvirt.host.storage import (
 from saltvirt.images import chain, clone, confined, sources
 from saltvirt.rights import confidential
 from saltvirt.spec import profiles
+from saltvirt.system import bounded_io, mount_guard
 from saltvirt.units import human_bytes
 from saltvirt.xml.devices.disk import Disk
 

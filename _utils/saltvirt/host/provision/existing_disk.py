@@ -7,9 +7,10 @@ import stat
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, chains, files, identity, volume_content
+from saltvirt.host.storage import chains, files, identity, volume_content
 from saltvirt.images import header
 from saltvirt.rights import confidential
+from saltvirt.system import bounded_io
 
 if TYPE_CHECKING:
     import libvirt

@@ -9,10 +9,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
-from saltvirt.host.storage import mount_guard
-from saltvirt.images import checksum, clone, locks, sources
+from saltvirt.images import checksum, clone, sources
 from saltvirt.spec.base import value_or_none
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, file_lock, mount_guard
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.guest_builder import Tools
@@ -46,7 +45,7 @@ def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:
         tools.report_step("kernel", f"fetching {sources.shown(source)}")
         folder = os.path.dirname(path)
         mount_guard.make_folder(folder, 0o755)
-        with locks.exclusive(os.path.join(folder, ".lock")):
+        with file_lock.exclusive(os.path.join(folder, ".lock")):
             try:
                 _fetch(path, source, tools)
             except OSError as exc:

@@ -13,8 +13,9 @@ from saltvirt.design.volume import compat
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import existing_disk, undo_disks
-from saltvirt.host.storage import deletion, mount_guard, pool_source, pools
+from saltvirt.host.storage import deletion, pool_source, pools
 from saltvirt.images import clone
+from saltvirt.system import mount_guard
 from saltvirt.xml import tree
 from saltvirt.xml.storage.volume import Volume
 

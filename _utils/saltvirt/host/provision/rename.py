@@ -27,9 +27,10 @@ from saltvirt.host.provision import (
     seed_drive,
     undo_disks,
 )
-from saltvirt.host.storage import bounded_io, files, usage
+from saltvirt.host.storage import files, usage
 from saltvirt.revert import UndoStack
 from saltvirt.spec.disk import DiskSpec
+from saltvirt.system import bounded_io
 from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:

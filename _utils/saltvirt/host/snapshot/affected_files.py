@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, chains, files, usage
+from saltvirt.host.storage import chains, files, usage
 from saltvirt.rights import confidential
+from saltvirt.system import bounded_io
 from saltvirt.xml import tree
 
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ from saltvirt.host.snapshot import (
     reader,
     revert_devices,
 )
-from saltvirt.host.storage import files, mount_guard
+from saltvirt.host.storage import files
 from saltvirt.snapshot import rules
 from saltvirt.snapshot.tree import EXTERNAL, SnapshotNode, SnapshotTree
 from saltvirt.spec import values
+from saltvirt.system import mount_guard
 from saltvirt.units import human_bytes
 from saltvirt.xml.domain import snapshot as xml
 from saltvirt.xml.domain.domain import Domain

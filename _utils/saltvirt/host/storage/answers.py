@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 _SECTOR = 512
 

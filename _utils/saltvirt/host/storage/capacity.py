@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 from saltvirt.answers.creation import Phase
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, describe
-from saltvirt.host.storage import answers, bounded_io, filesystems
+from saltvirt.host.storage import answers, filesystems
 from saltvirt.placement import facts
+from saltvirt.system import bounded_io
 
 if TYPE_CHECKING:
     from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, identity
+from saltvirt.host.storage import identity
 from saltvirt.images import header
+from saltvirt.system import bounded_io
 
 # formats without backing files
 STANDALONE_FORMATS = {

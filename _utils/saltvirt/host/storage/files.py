@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, skip_undefined
-from saltvirt.host.storage import bounded_io
 from saltvirt.images import chain
+from saltvirt.system import bounded_io
 
 # libvirt's folder for firmware variables whose file the definition does not name
 _VARIABLES = "/var/lib/libvirt/qemu/nvram"

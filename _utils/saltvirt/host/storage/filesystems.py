@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from saltvirt.host.storage import bounded_io, mounts
 from saltvirt.placement import resources
+from saltvirt.system import bounded_io, mounts
 
 # types that other hosts can reach, and the prefix of their names; types that use the same
 # server must have the same prefix

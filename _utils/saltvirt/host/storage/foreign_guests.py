@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from saltvirt.host.domain.names_on_disk import DRIVERS
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 # libvirt's own folders: definitions, status files, snapshots and checkpoints
 SYSTEM = ("/etc/libvirt", "/run/libvirt")

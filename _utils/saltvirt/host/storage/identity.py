@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 _DEVICES = "/sys/dev/block"
 # identifies a file, device or volume: a path, or a tuple of a kind and an identifier

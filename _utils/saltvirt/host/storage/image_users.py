@@ -6,9 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, usage
+from saltvirt.host.storage import usage
 from saltvirt.images import cache
 from saltvirt.rights import confidential
+from saltvirt.system import bounded_io
 
 if TYPE_CHECKING:
     import libvirt

@@ -14,8 +14,9 @@ from saltvirt.diff.pool_changes import changes
 from saltvirt.host import connection
 from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translated
 from saltvirt.host.definition import configured
-from saltvirt.host.storage import answers, mount_guard, secret
+from saltvirt.host.storage import answers, secret
 from saltvirt.revert import UndoStack
+from saltvirt.system import mount_guard
 from saltvirt.xml.storage.pool import Pool
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from saltvirt import errors
 from saltvirt.design import secret
-from saltvirt.host import paths
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
+from saltvirt.system import paths
 from saltvirt.xml.storage.secret import Secret
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saltvirt.host.storage import bounded_io, identity, mounts
+from saltvirt.host.storage import identity
 from saltvirt.schema import Mark, Message
+from saltvirt.system import bounded_io, mounts
 
 _DEVICES = "/sys/dev/block"
 # parts of sysfs paths: local attachments, virtio and Xen disks, storage networks

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io
+from saltvirt.system import bounded_io
 
 # (mtime, size) of a file; (number of writes, sectors written) of a device
 WriteState = tuple[int | str, int | str]

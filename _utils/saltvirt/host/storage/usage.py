@@ -25,11 +25,9 @@ from saltvirt.host.domain import creation
 from saltvirt.host.domain import replaced_guest as aside
 from saltvirt.host.storage import (
     answers,
-    bounded_io,
     chains,
     foreign_guests,
     identity,
-    mounts,
     pool_source,
     references,
     sharing,
@@ -37,6 +35,7 @@ from saltvirt.host.storage import (
     volume_content,
 )
 from saltvirt.rights import confidential
+from saltvirt.system import bounded_io, mounts
 
 if TYPE_CHECKING:
     from saltvirt.host.storage.identity import Key

@@ -13,8 +13,9 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, sanitize, units
 from saltvirt.host import connection
-from saltvirt.host.storage import bounded_io, chains, files
+from saltvirt.host.storage import chains, files
 from saltvirt.images import clone, header, inspect
+from saltvirt.system import bounded_io
 from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, transla
 from saltvirt.host.domain import saved_memory
 from saltvirt.host.storage import (
     answers,
-    bounded_io,
     files,
     identity,
     pools,
@@ -22,6 +21,7 @@ from saltvirt.host.storage import (
     volume_content,
 )
 from saltvirt.rights import confidential
+from saltvirt.system import bounded_io
 from saltvirt.xml.storage.volume import Volume
 
 if TYPE_CHECKING:

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupported
-from saltvirt.host import paths
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan, encoded
-from saltvirt.system import file_lock
+from saltvirt.system import file_lock, paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, OperationFailed
-from saltvirt.host import paths
 from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules, address, ports
+from saltvirt.system import paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -15,11 +15,12 @@ from saltvirt.host.domain import lookup, pending_changes, stats
 from saltvirt.host.migration import move_journal
 from saltvirt.host.node import inventory
 from saltvirt.host.provision import images_folder
-from saltvirt.host.storage import bounded_io, filesystems
+from saltvirt.host.storage import filesystems
 from saltvirt.images import cache
 from saltvirt.metrics.model import guests, host_capacity
 from saltvirt.metrics.model.family import Family, Sample, gauge, single_gauge
 from saltvirt.placement import facts, policy
+from saltvirt.system import bounded_io
 
 Certificates = Callable[[], dict[str, Certificate]]
 

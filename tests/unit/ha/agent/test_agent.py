@@ -42,8 +42,7 @@ from saltvirt.ha.transport import addresses
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.migration import departures
-from saltvirt.host.storage import mounts
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, mounts
 from tests.clock import Clock, until
 from tests.driver import only_test
 

@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.storage import bounded_io, chains, identity
+from saltvirt.host.storage import chains, identity
+from saltvirt.system import bounded_io
 
 
 class Images:

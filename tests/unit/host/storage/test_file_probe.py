@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from saltvirt.host.storage import file_probe
+from saltvirt.system import file_probe
 from tests.machine import open_files
 
 # as QEMU has an image: to write (it shares nothing but reading), and to read

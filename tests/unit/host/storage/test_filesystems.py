@@ -2,7 +2,8 @@
 
 import pytest
 
-from saltvirt.host.storage import filesystems, mounts
+from saltvirt.host.storage import filesystems
+from saltvirt.system import mounts
 
 TEXT = """27 1 254:0 / / rw - ext4 /dev/vda rw
 30 27 254:1 / /data rw shared:1 - xfs /dev/vdb rw

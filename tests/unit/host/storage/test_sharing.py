@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("salt")
 
-from saltvirt.host.storage import bounded_io, identity, mounts, sharing
+from saltvirt.host.storage import identity, sharing
+from saltvirt.system import bounded_io, mounts
 
 DISK = os.makedev(8, 16)
 

@@ -15,9 +15,7 @@ import os
 from collections.abc import Container, Iterator
 
 from saltvirt import errors
-from saltvirt.host import paths
-from saltvirt.host.storage import bounded_io, mounts
-from saltvirt.system import atomic_file
+from saltvirt.system import atomic_file, bounded_io, mounts, paths
 
 # one file per mount point, which contains the path
 FOLDER = f"{paths.STATE}/mount-points"

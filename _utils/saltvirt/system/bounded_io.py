@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from stat import S_ISBLK, S_ISREG
 from typing import Any, NamedTuple, NoReturn
 
-from saltvirt.host.storage import file_probe, mounts
+from saltvirt.system import file_probe, mounts
 
 # timeouts of one query, and of the list of a large folder
 ANSWER_TIMEOUT_S, LIST_TIMEOUT_S = 5, 30
