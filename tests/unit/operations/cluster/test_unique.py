@@ -23,46 +23,10 @@ from saltvirt.operations.journal import intent_log, slots
 from saltvirt.placement import policy
 from saltvirt.revert import UndoStack
 from tests.clock import Clock
+from tests.fakes.fleet import Fleet, failed
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
-
-
-class Cloud:
-    """hosts: name to a dict of function to its answer: data, an exception, or an Answer."""
-
-    def __init__(self, tmp_path, **hosts):
-        self.opts = {
-            "pki_dir": str(tmp_path),
-            "cachedir": str(tmp_path),
-            "virt": {},
-            "minimum_auth_version": 3,
-        }
-        self.answers = hosts
-        self.called = []
-
-    def hosts(self, only=None):
-        return [only] if only else sorted(self.answers)
-
-    def ask(self, hosts, fun, kwarg=None, **_options):
-        for host in hosts:
-            self.called.append((host, fun))
-            said = self.answers[host].get(fun, self.answers[host].get("*"))
-            if isinstance(said, Answer):
-                yield said
-            elif isinstance(said, str) and said.startswith("!"):
-                yield Answer(host, error=said[1:], kind=FAILED)
-            else:
-                yield Answer(host, said)
-
-    def gather(self, hosts, fun, kwarg=None, **options):
-        return {one.host: one for one in self.ask(hosts, fun, kwarg)}
-
-    def call(self, host, fun, kwarg=None, **options):
-        return self.gather([host], fun, kwarg)[host].get()
-
-    def fire_event(self, tag, data):
-        pass
 
 
 def silent(host):
@@ -82,7 +46,7 @@ MAKES = {"virt.inventory": HOST, "virt.init": {"name": "web1", "pub_key": None, 
 
 
 def test_a_name_that_may_be_on_a_silent_host_is_refused_unless_the_operator_knows(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match=r"hv2: no answer in 15 s.*name_is_free=True"):
         init(cloud).run()
     assert ("hv1", "virt.init") not in cloud.called
@@ -90,7 +54,7 @@ def test_a_name_that_may_be_on_a_silent_host_is_refused_unless_the_operator_know
 
 
 def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     assert init(cloud, seed=True).run().details["host"] == "hv1"
     (tmp_path / "minions_rejected").mkdir(exist_ok=True)
     (tmp_path / "minions_rejected" / "web1").touch()
@@ -99,8 +63,8 @@ def test_a_guest_with_a_key_is_made_while_the_master_has_seen_no_key_of_it(tmp_p
 
 
 def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
-    hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=hung)
+    hung = {"*": failed("libvirt does not answer"), "virt.names_on_disk": ["db1"]}
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=hung)
     assert init(cloud).run().details["host"] == "hv1"
     with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
         init(cloud, "db1").run()
@@ -108,17 +72,17 @@ def test_where_libvirt_alone_is_silent_its_files_tell(tmp_path):
 
 @pytest.mark.parametrize("said", [None, 7, "db1", {"db1": 1}])
 def test_what_is_no_list_of_names_tells_nothing_of_files(tmp_path, said):
-    cloud = Cloud(tmp_path, hv1={"virt.names_on_disk": said}, hv2={"virt.names_on_disk": ["db1"]})
+    cloud = Fleet(tmp_path, hv1={"virt.names_on_disk": said}, hv2={"virt.names_on_disk": ["db1"]})
     assert find.NamesOnDisk(["hv1", "hv2"]).names(cloud) == {"hv2": {"db1"}}
 
 
 def test_a_host_that_says_nothing_of_guests_has_none(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"virt.vm_state": None}, hv2={"virt.vm_state": {"web1": "running"}})
+    cloud = Fleet(tmp_path, hv1={"virt.vm_state": None}, hv2={"virt.vm_state": {"web1": "running"}})
     assert find.locations(cloud).guests == {"web1": {"hv2": "running"}}
 
 
 def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host("hv2")
     with pytest.raises(errors.OperationFailed, match=r"hv2 was asked to create web1 by virt\.init"):
         init(cloud, seed=True).run()
@@ -132,7 +96,7 @@ def test_what_a_silent_host_was_told_to_make_is_not_made_elsewhere(tmp_path):
 def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work, refused):
     """Its runner died, and it has no domain of the name yet."""
     said = {"guests": {}, "unfinished": [], "migrations": {}, "at_work": at_work}
-    cloud = Cloud(tmp_path, hv1={"virt.leftovers": said})
+    cloud = Fleet(tmp_path, hv1={"virt.leftovers": said})
     if begins:
         intent_log.PendingCreate(cloud.opts, "web1", "virt.init", UndoStack()).record_host(begins)
     if refused:
@@ -144,7 +108,7 @@ def test_what_a_host_still_works_at_is_not_made_again(tmp_path, begins, at_work,
 
 
 def test_where_all_hosts_answer_none_is_asked_for_its_files(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     only = find.Locations({"web1": {"hv1": "shutdown"}})
     cloud.ask = None
     unique.check(cloud, "web1", {})
@@ -153,7 +117,7 @@ def test_where_all_hosts_answer_none_is_asked_for_its_files(tmp_path):
 
 def test_the_files_of_silent_hosts_are_read_once_and_count_as_long_as_they_are_silent(tmp_path):
     hung = {"virt.names_on_disk": ["db1"]}
-    cloud = Cloud(tmp_path, hv1=hung, hv2=hung)
+    cloud = Fleet(tmp_path, hv1=hung, hv2=hung)
     files = find.NamesOnDisk(["hv1", "hv2"])
     for name in ("web1", "web2"):
         assert unique.silent(cloud, name, {"hv1": "down", "hv2": "down"}, files) == {}
@@ -164,7 +128,7 @@ def test_the_files_of_silent_hosts_are_read_once_and_count_as_long_as_they_are_s
 
 
 def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
-    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2={"virt.vm_state": {}})
+    cloud = Fleet(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2={"virt.vm_state": {}})
     steps, now = [], Clock()
     told = type("R", (), {"step": lambda _self, step, text: steps.append(step)})()
 
@@ -193,7 +157,7 @@ def test_one_that_comes_first_waits_for_the_other_to_go(tmp_path, monkeypatch):
 
 
 def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1={"virt.vm_state": {"web1": "shutdown"}}, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match="may be on a host that does not answer: hv2"):
         unique.resolve(cloud, None, "web1", "hv1")
     unique.resolve(cloud, None, "web1", "hv1", name_is_free=True)
@@ -205,7 +169,7 @@ def test_who_became_silent_while_it_was_made_may_have_one_too(tmp_path):
 
 def test_a_copy_or_a_new_name_is_the_same(tmp_path):
     has = {"virt.vm_state": {"a": "shutdown"}, "virt.clone": {"disks": {}}, "*": {}}
-    cloud = Cloud(tmp_path, hv1=has, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=has, hv2=silent("hv2"))
     report = Report(cloud, "b", "clone")
     [why] = CloneGuest(cloud, report, "a", "b").check().reasons
     assert why.startswith("b: it may be on a host that does not answer")
@@ -230,8 +194,8 @@ def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
     tmp_path, operations, more
 ):
     has = lost(guests={"web1": "running"}, operations=operations, **more)
-    has["virt.vm_state"] = "!gone wrong"
-    cloud = Cloud(tmp_path, hv1=has)
+    has["virt.vm_state"] = failed("gone wrong")
+    cloud = Fleet(tmp_path, hv1=has)
     with pytest.raises(errors.AlreadyExists, match="created by another operation") as caught:
         init(cloud).run()
     assert ("hv1", "virt.purge") not in cloud.called
@@ -241,7 +205,7 @@ def test_another_ones_guest_is_not_taken_for_the_one_whose_answer_is_lost(
 def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
     texts = []
     for said in (answer.stalled("hv1", 900), answer.lost("hv1")):
-        cloud = Cloud(tmp_path, hv1={**lost(guests={"web1": "running"}), "virt.init": said})
+        cloud = Fleet(tmp_path, hv1={**lost(guests={"web1": "running"}), "virt.init": said})
         one = init(cloud)
         one.init_request.image, one.init_request.arguments["seed"] = "/a", True
         with pytest.raises(errors.ConnectionFailed) as caught:
@@ -252,7 +216,7 @@ def test_no_advice_after_a_lost_answer_deletes_a_guest(tmp_path):
 
 
 def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
-    cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}))
+    cloud = Fleet(tmp_path, hv1=lost(guests={"web1": "shutdown"}))
     one = made_by(init(cloud), cloud)
     assert one.run().details["state"] == "shutdown"
     assert ("hv1", "virt.purge") not in cloud.called, "what succeeded is not undone"
@@ -260,11 +224,11 @@ def test_an_init_whose_answer_is_lost_is_settled_by_what_the_host_has(tmp_path):
 
 
 def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tmp_path):
-    cloud = Cloud(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
+    cloud = Fleet(tmp_path, hv1=lost(guests={"web1": "shutdown"}, unfinished=["web1"]))
     with pytest.raises(errors.Refused, match="the partially created web1 was removed"):
         made_by(init(cloud), cloud).run()
     assert ("hv1", "virt.purge") in cloud.called
-    cloud = Cloud(tmp_path, hv1=lost())
+    cloud = Fleet(tmp_path, hv1=lost())
     with pytest.raises(errors.Refused, match="nothing was created there"):
         init(cloud).run()
     assert ("hv1", "virt.purge") not in cloud.called
@@ -272,11 +236,11 @@ def test_what_is_half_made_is_removed_and_what_is_not_there_is_not_looked_for(tm
 
 def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_of_it(tmp_path):
     given_up = {**MAKES, "virt.init": answer.stalled("hv1", 900)}
-    cloud = Cloud(tmp_path, hv1=given_up)
+    cloud = Fleet(tmp_path, hv1=given_up)
     with pytest.raises(errors.ConnectionFailed, match=r"virt:stall_timeout.*may still be creating"):
         init(cloud).run()
     assert intent_log.load(cloud.opts, "web1").host == "hv1"
-    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
+    cloud = Fleet(tmp_path, hv1={**MAKES, "virt.init": failed("no such image")})
     with pytest.raises(errors.OperationFailed, match="no such image"):
         init(cloud).run()
     assert intent_log.load(cloud.opts, "web1") is None
@@ -284,7 +248,7 @@ def test_an_init_that_is_given_up_is_written_down_until_it_is_known_what_became_
 
 def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tmp_path):
     started = {**MAKES, "virt.power": answer.lost("hv1"), "virt.vm_state": {"web1": "running"}}
-    cloud = Cloud(tmp_path, hv1=started)
+    cloud = Fleet(tmp_path, hv1=started)
     one = init(cloud)
     one.init_request.start = True
     assert one.run().details["state"] == "running"
@@ -292,8 +256,12 @@ def test_a_start_whose_answer_is_missing_is_asked_about_and_nothing_is_undone(tm
 
 
 def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
-    broken = {**MAKES, "virt.vm_state": "!gone wrong", "virt.purge": "!disk busy"}
-    cloud = Cloud(tmp_path, hv1=broken)
+    broken = {
+        **MAKES,
+        "virt.vm_state": failed("gone wrong"),
+        "virt.purge": failed("disk busy"),
+    }
+    cloud = Fleet(tmp_path, hv1=broken)
     with pytest.raises(errors.OperationFailed, match=r"gone wrong; could not undo: purge web1"):
         init(cloud).run()
     assert intent_log.load(cloud.opts, "web1").host == "hv1"
@@ -302,10 +270,14 @@ def test_what_could_not_be_undone_is_named_and_written_down(tmp_path):
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(tmp_path, stays):
     nothing = {"virt.vm_state": {}}
-    full = {**MAKES, **nothing, "virt.power": "!refused: no room: 0 KiB are free"}
-    full["virt.purge"] = "!disk busy" if stays else {}
+    full = {
+        **MAKES,
+        **nothing,
+        "virt.power": failed("refused: no room: 0 KiB are free"),
+    }
+    full["virt.purge"] = failed("disk busy") if stays else {}
     starts = {"virt.power": {"before": "shutdown", "after": "running"}}
-    cloud = Cloud(tmp_path, hv1=full, hv2={**MAKES, **nothing, **starts})
+    cloud = Fleet(tmp_path, hv1=full, hv2={**MAKES, **nothing, **starts})
     one = init(cloud, host=None)
     one.init_request.start = True
     if stays:
@@ -320,17 +292,17 @@ def test_a_guest_whose_start_is_refused_is_removed_before_another_host_is_asked(
 
 def test_a_host_that_is_gone_was_told_nothing_and_the_next_is_tried(tmp_path):
     gone = {**MAKES, "virt.init": answer.down("hv1"), "virt.vm_state": {}}
-    cloud = Cloud(tmp_path, hv1=gone, hv2=MAKES)
+    cloud = Fleet(tmp_path, hv1=gone, hv2=MAKES)
     placed = init(cloud, host=None).run()
     assert placed.details["host"] == "hv2"
-    cloud = Cloud(tmp_path, hv1=gone)
+    cloud = Fleet(tmp_path, hv1=gone)
     with pytest.raises(errors.Refused, match="hv1: down"):
         init(cloud).run()
     assert intent_log.load(cloud.opts, "web1") is None
 
 
 def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     cloud.opts["virt"] = {"inits_at_once": 1, "queue_timeout": 1}
     gather, got = cloud.gather, []
 
@@ -351,7 +323,7 @@ def test_who_makes_no_progress_gives_his_place_to_others(tmp_path):
 
 
 def test_who_is_left_out_is_said(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=silent("hv2"))
     told = []
     cloud.fire_event = lambda tag, data: told.append((tag, data["message"]))
     init(cloud, name_is_free=True).run()
@@ -383,7 +355,7 @@ class Hosts:
             return {**HOST, "guests": there}
         if fun == "virt.init":
             if name in has:
-                return f"!{name} exists already"
+                return failed(f"{name} exists already")
             has[name] = "shutdown"
             return {"name": name, "pub_key": None, "disks": []}
         if fun == "virt.power":
@@ -396,15 +368,13 @@ class Hosts:
         return dict(has)
 
 
-class Master(Cloud):
+class Master(Fleet):
     def __init__(self, tmp_path, hosts):
         super().__init__(tmp_path, **{host: {} for host in hosts.guests})
         self.real = hosts
 
-    def ask(self, hosts, fun, kwarg=None, **options):
-        for host in hosts:
-            self.answers[host] = {fun: self.real.call(host, fun, kwarg)}
-            yield from super().ask([host], fun, kwarg, **options)
+    def said(self, host, fun, kwarg):
+        return self.real.call(host, fun, kwarg)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -489,7 +459,7 @@ OFF = {"virt.vm_state": {"web1": "shutdown"}, "virt.start": True,
 @pytest.mark.parametrize("verb", ["start", "resume"])
 def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb):
     state = {"web1": "paused" if verb == "resume" else "shutdown"}
-    cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": state}, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1={**OFF, "virt.vm_state": state}, hv2=silent("hv2"))
     words = r"web1 stays .*/nfs/web1.qcow2 \(nfs4 at /nfs\).*hv2: no answer.*give host=hv1"
     with pytest.raises(errors.OperationFailed, match=words):
         Lifecycle(cloud, "web1", verb).run()
@@ -505,7 +475,7 @@ def test_no_guest_on_shared_disks_is_started_beside_a_silent_host(tmp_path, verb
 
 
 def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
-    cloud = Cloud(tmp_path, hv1=OFF, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1=OFF, hv2=silent("hv2"))
     with pytest.raises(errors.OperationFailed, match="it may run on one that does not answer"):
         lifecycle.host_for_write(cloud, "web1")
     assert lifecycle.host_for_write(cloud, "web1", "hv1") == "hv1"
@@ -514,15 +484,15 @@ def test_nor_is_it_put_back_to_a_snapshot(tmp_path):
 
 
 def test_what_stops_a_guest_asks_nobody_else(tmp_path):
-    cloud = Cloud(tmp_path, hv1={**OFF, "virt.vm_state": {"web1": "running"}}, hv2=silent("hv2"))
+    cloud = Fleet(tmp_path, hv1={**OFF, "virt.vm_state": {"web1": "running"}}, hv2=silent("hv2"))
     assert lifecycle.plan(cloud, "web1", "force_off").host == "hv1"
     assert lifecycle.plan(cloud, "web1", "start").nothing
     assert ("hv1", "virt.shared_disks") not in cloud.called
 
 
 def test_where_the_files_of_a_hung_libvirt_tell_the_guest_starts(tmp_path):
-    hung = {"*": "!libvirt does not answer", "virt.names_on_disk": ["db1"]}
-    cloud = Cloud(tmp_path, hv1=OFF, hv2=hung)
+    hung = {"*": failed("libvirt does not answer"), "virt.names_on_disk": ["db1"]}
+    cloud = Fleet(tmp_path, hv1=OFF, hv2=hung)
     assert lifecycle.plan(cloud, "web1", "start").host == "hv1"
     hung["virt.names_on_disk"] = ["web1"]
     with pytest.raises(errors.AlreadyExists, match="on hv2, whose libvirt does not answer"):
@@ -531,7 +501,7 @@ def test_where_the_files_of_a_hung_libvirt_tell_the_guest_starts(tmp_path):
 
 def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
     """Below a syndic; or one that made guests and that virt:hosts does not match any more."""
-    cloud = Cloud(tmp_path, hv1=OFF)
+    cloud = Fleet(tmp_path, hv1=OFF)
     assert lifecycle.plan(cloud, "web1", "start").host == "hv1"
     cloud.opts["order_masters"] = True
     with pytest.raises(errors.OperationFailed, match="this master has syndics"):
@@ -549,15 +519,15 @@ def test_a_host_that_is_not_even_known_is_silent_too(tmp_path, monkeypatch):
 def test_what_stands_beside_an_error_is_no_answer(tmp_path):
     """Whatever a host sends along with a failure, it says nothing of names."""
     failed = Answer("hv2", ["web1"], error="it broke", kind=FAILED)
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2={"virt.names_on_disk": failed})
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2={"virt.names_on_disk": failed})
     with pytest.raises(errors.OperationFailed, match=r"web1: it may be on a host .* hv2: silent"):
         unique.check(cloud, "web1", {"hv2": "silent"})
-    cloud = Cloud(tmp_path, hv2={"virt.vm_state": Answer("hv2", {"a": "running"}, "it broke")})
+    cloud = Fleet(tmp_path, hv2={"virt.vm_state": Answer("hv2", {"a": "running"}, "it broke")})
     assert find.locations(cloud) == find.Locations({}, {"hv2": "it broke"})
 
 
 def test_where_a_guest_is_and_what_it_does_there(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"virt.vm_state": {}}, hv2={"virt.vm_state": {"web1": "paused"}})
+    cloud = Fleet(tmp_path, hv1={"virt.vm_state": {}}, hv2={"virt.vm_state": {"web1": "paused"}})
     assert find.locate(cloud, "web1") == ("hv2", "paused")
     assert find.locations(cloud, ["hv1"]) == find.Locations({}, {})
 

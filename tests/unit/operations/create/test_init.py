@@ -24,7 +24,8 @@ from saltvirt.placement import choose, facts, policy
 from saltvirt.placement.choose import Candidate, PlacementDecision
 from saltvirt.revert import UndoStack
 from tests import counted
-from tests.unit.operations.cluster.test_unique import HOST, MAKES, Cloud
+from tests.fakes.fleet import Fleet, failed
+from tests.unit.operations.cluster.test_unique import HOST, MAKES
 
 BY = policy.from_config(None, None)
 
@@ -168,7 +169,7 @@ def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
     if {"labels", "prefer"} & more.keys():
         with pytest.raises(errors.InvalidInput, match=words):
             wanted(**more).host_arguments()
-    one = init(Cloud(tmp_path), **more)
+    one = init(Fleet(tmp_path), **more)
     reasons = Reasons()
     with reasons:
         one.request(reasons)
@@ -177,7 +178,7 @@ def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
 
 @pytest.mark.parametrize("seed", [True, False])
 def test_a_pillar_is_for_a_guest_with_a_key(tmp_path, seed):
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     cloud.opts["ext_pillar"] = [{"virtkey": "_"}]
     one = init(cloud, pillar={"role": "x"}, arguments={"seed": seed})
     if seed:
@@ -201,7 +202,7 @@ def guests(**named):
 @pytest.mark.parametrize("creating", [True, False])
 def test_a_name_is_taken_wherever_it_is(tmp_path, creating):
     has = {**HOST, "guests": guests(web1={"creating": creating}, other={})}
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
     with pytest.raises(errors.AlreadyExists) as said:
         init(cloud, host="hv1").run()
     half = " (being created, or partially created: see virt.repair name=web1)"
@@ -211,13 +212,13 @@ def test_a_name_is_taken_wherever_it_is(tmp_path, creating):
 
 def test_a_name_that_differs_by_case_alone_is_taken(tmp_path):
     has = {**HOST, "guests": guests(WEB1={})}
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
     with pytest.raises(errors.AlreadyExists, match=r"web1: WEB1 exists already, on hv2, .* case"):
         init(cloud, host="hv1").run()
 
 
 def test_only_the_host_that_was_named_gets_it(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES, hv3=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=MAKES, hv3=MAKES)
     for host in ("hv1", "hv2", "hv3"):
         one = init(cloud, host=host)
         decision, hosts = one.decide(one.init_request.request(), Reasons(first=True))
@@ -226,7 +227,7 @@ def test_only_the_host_that_was_named_gets_it(tmp_path):
 
 
 def test_a_host_that_does_not_answer_is_none(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
+    cloud = Fleet(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
     one = init(cloud, name_is_free=True)
     decision, hosts = one.decide(one.init_request.request(), Reasons(first=True))
     assert [host.name for host in hosts] == ["hv2"]
@@ -254,7 +255,7 @@ def test_what_all_hosts_say_of_a_profile_is_the_requests_fault():
 
 def test_the_key_of_a_guest_that_exists_is_not_mentioned(tmp_path, monkeypatch):
     has = {**HOST, "guests": guests(web1={})}
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
     one = init(cloud, arguments={"seed": True})
     monkeypatch.setattr(one.keys, "status", lambda name: "accepted")
     assert one.check().reasons == ("web1 exists already, on hv2",)
@@ -263,7 +264,7 @@ def test_the_key_of_a_guest_that_exists_is_not_mentioned(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("given", "seeded"), [({}, True), ({"seed": False}, False),
                          ({"seed": "cloud-init"}, True)])  # fmt: skip
 def test_a_guest_is_seeded_unless_it_is_said(tmp_path, given, seeded):
-    one = init(Cloud(tmp_path), arguments=given)
+    one = init(Fleet(tmp_path), arguments=given)
     assert one.init_request.seeded is seeded
     one.keys.status = lambda name: "accepted"
     refused = pytest.raises(errors.KeyRefused) if seeded else contextlib.nullcontext()
@@ -273,7 +274,7 @@ def test_a_guest_is_seeded_unless_it_is_said(tmp_path, given, seeded):
 
 @pytest.mark.parametrize("seed", [True, False])
 def test_a_key_that_is_trusted_already_is_another_machines(tmp_path, monkeypatch, seed):
-    one = init(Cloud(tmp_path), arguments={"seed": seed})
+    one = init(Fleet(tmp_path), arguments={"seed": seed})
     for status, refused in (("accepted", seed), ("pending", False), (None, False)):
         monkeypatch.setattr(one.keys, "status", lambda name, status=status: status)
         if refused:
@@ -304,7 +305,7 @@ def test_a_host_of_another_master_makes_no_guest_with_a_key(
             raise errors.Unsupported("below a syndic")
 
     monkeypatch.setattr(authorization, "refuse_others", refuse)
-    cloud = Cloud(tmp_path, hv1=MAKES, hv2=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES, hv2=MAKES)
     one = init(cloud, arguments=arguments)
     hosts = [facts.host_from_inventory(name, HOST) for name in ("hv1", "hv2")]
     decision = one.rank_hosts(one.init_request.request(), hosts)
@@ -317,8 +318,8 @@ def test_what_is_secret_is_for_hosts_that_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(
         init_module.secret, "refuse_claimed", lambda opts, host, words: asked.append((host, words))
     )
-    init(Cloud(tmp_path)).check_secrets(["hv1"])
-    init(Cloud(tmp_path), pillar={"x": 1}).check_secrets(["hv1", "hv2"])
+    init(Fleet(tmp_path)).check_secrets(["hv1"])
+    init(Fleet(tmp_path), pillar={"x": 1}).check_secrets(["hv1", "hv2"])
     assert asked == [("hv1", []), ("hv1", ["pillar"]), ("hv2", ["pillar"])]
 
 
@@ -347,7 +348,7 @@ def tried(cloud, monkeypatch, says, **virt):
 
 def test_the_next_host_is_asked_while_one_refuses(tmp_path, monkeypatch):
     no, full = errors.Refused("no image"), errors.NoRoom("full")
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     told = steps(cloud)
     assert tried(cloud, monkeypatch, {"a": no, "b": full, "c": "made"}) == ("made", ["a", "b", "c"])
     assert told == [
@@ -380,7 +381,7 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
         raise full
 
     monkeypatch.setattr(init_module.secret, "refuse_claimed", weigh)
-    one = init(Cloud(tmp_path), pillar={"x": 1})
+    one = init(Fleet(tmp_path), pillar={"x": 1})
     monkeypatch.setattr(one, "create_on", create_on)
     decision = PlacementDecision(tuple(Candidate(host, 1) for host in "abc"), {})
     with pytest.raises(errors.InvalidInput, match="only claims"):
@@ -423,7 +424,7 @@ def test_what_could_not_be_undone_is_in_the_error():
 def test_the_key_that_a_host_speaks_of_came_in(
     tmp_path, monkeypatch, made, accepted, pillar, words
 ):
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     told = steps(cloud)
     monkeypatch.setattr(init_module.KeyStore, "accepted", lambda self, name: accepted)
     asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
@@ -453,13 +454,13 @@ STARTED = {"before": "shutdown", "after": "running"}
         (True, "running", "yes", "hv1"),
         (True, "running", answer.lost("hv1"), None),
         (True, "shutdown", answer.lost("hv1"), answer.lost("hv1").error),
-        (True, "running", "!no room", "no room"),
+        (True, "running", failed("no room"), "no room"),
     ],
 )  # fmt: skip
 def test_a_guest_that_is_made_is_started_where_it_shall_run(
     tmp_path, start, state, start_says, words
 ):
-    cloud = Cloud(tmp_path, hv1={"virt.power": start_says, "virt.vm_state": {"web1": state}})
+    cloud = Fleet(tmp_path, hv1={"virt.power": start_says, "virt.vm_state": {"web1": state}})
     told = steps(cloud)
     asked = cloud, Report(cloud, "web1", "init"), "hv1", "web1"
     if words:
@@ -473,7 +474,7 @@ def test_a_guest_that_is_made_is_started_where_it_shall_run(
 
 
 def test_it_is_started_by_the_masters_policy_in_one_job(tmp_path):
-    cloud, asked = Cloud(tmp_path, hv1={"virt.power": STARTED}), []
+    cloud, asked = Fleet(tmp_path, hv1={"virt.power": STARTED}), []
     real = cloud.gather
     cloud.gather = lambda *given, **how: asked.append((given, how)) or real(*given, **how)
     init_module.deliver(cloud, Report(cloud, "web1", "init"), "hv1", "web1", start_policy=BY)
@@ -513,16 +514,16 @@ def on(cloud, said, **more):
         (answer.down("hv1"), errors.Refused, "hv1: down"),
         (answer.silent("hv1", 15, busy=True), errors.ConnectionFailed, "it may still be creating"),
         (Answer("hv1", error="nonsense", kind=answer.BAD), errors.ConnectionFailed, "nonsense; it"),
-        ("!no such image", errors.VirtError, "no such image"),
+        (failed("no such image"), errors.VirtError, "no such image"),
     ],
 )
 def test_a_host_that_did_not_say_that_it_made_it(tmp_path, said, error, words):
     with pytest.raises(error, match=words):
-        on(Cloud(tmp_path), said)
+        on(Fleet(tmp_path), said)
 
 
 def test_a_host_that_made_it_frees_the_slot(tmp_path):
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     cloud.answers["hv1"] = MAKES
     one, freed = init(cloud), []
     one.slot.free = lambda: freed.append(True)
@@ -556,7 +557,7 @@ def has(**more):
 def test_a_guest_whose_answer_was_lost_is_there_with_its_key(
     tmp_path, monkeypatch, image, seed, accepted
 ):
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     one = init(cloud, image=image, arguments={} if seed is None else {"seed": seed})
     mine = {"guests": {"web1": "shutdown"}, "operations": {"web1": one.init_request.operation}}
     cloud.answers["hv1"] = has(**mine)
@@ -573,7 +574,7 @@ def test_a_guest_whose_answer_was_lost_is_there_with_its_key(
 
 
 def test_a_host_that_cannot_say_what_it_has_made_may_have_made_it(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"virt.leftovers": "!libvirt is away"})
+    cloud = Fleet(tmp_path, hv1={"virt.leftovers": failed("libvirt is away")})
     with pytest.raises(
         errors.ConnectionFailed, match=r"hv1 may have created web1: .*libvirt is away"
     ):
@@ -581,7 +582,7 @@ def test_a_host_that_cannot_say_what_it_has_made_may_have_made_it(tmp_path):
 
 
 def test_a_host_that_is_busy_may_take_long_to_say_what_it_has(tmp_path):
-    cloud = Cloud(tmp_path, hv1=has())
+    cloud = Fleet(tmp_path, hv1=has())
     asked = heard(cloud)
     with pytest.raises(errors.Refused, match="nothing was created there"):
         init(cloud).resolve_lost("hv1", LOST)
@@ -598,7 +599,7 @@ def test_metadata_of_the_caller_is_told_as_it_is():
 
 
 def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch):
-    cloud = Cloud(tmp_path, **{f"hv{number}": MAKES for number in range(1, 6)})
+    cloud = Fleet(tmp_path, **{f"hv{number}": MAKES for number in range(1, 6)})
     cloud.opts["virt"] = {"attempts": 2}
     one, asked = init(cloud), []
     monkeypatch.setattr(one, "check_secrets", lambda hosts: asked.append(list(hosts)))
@@ -608,7 +609,7 @@ def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch)
 
 
 def test_what_fails_is_said(tmp_path):
-    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": "!no such image"})
+    cloud = Fleet(tmp_path, hv1={**MAKES, "virt.init": failed("no such image")})
     told = steps(cloud)
     with pytest.raises(errors.VirtError, match="no such image"):
         init(cloud).run()
@@ -617,14 +618,14 @@ def test_what_fails_is_said(tmp_path):
 
 def test_the_host_that_has_one_of_the_name_is_not_asked_to_make_another(tmp_path):
     has = {**HOST, "guests": guests(web1={})}
-    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.inventory": has})
+    cloud = Fleet(tmp_path, hv1={**MAKES, "virt.inventory": has})
     [why] = init(cloud).check().reasons
     assert why == "web1 exists already, on hv1"
     assert ("hv1", "virt.init") not in cloud.called
 
 
 def test_no_guest_is_named_like_a_hypervisor(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     cloud.opts["virt"] = {"hosts": "web*"}
     with pytest.raises(errors.InvalidInput, match="web1"):
         init(cloud).run()
@@ -633,7 +634,7 @@ def test_no_guest_is_named_like_a_hypervisor(tmp_path):
 
 def test_a_host_that_is_busy_is_waited_for(tmp_path):
     """It may have a guest of the name, or be the best one."""
-    cloud, how = Cloud(tmp_path, hv1=MAKES), []
+    cloud, how = Fleet(tmp_path, hv1=MAKES), []
     real = cloud.ask
 
     def ask(hosts, fun, kwarg=None, **options):
@@ -651,18 +652,18 @@ def test_what_is_at_work_on_the_name_is_a_reason(tmp_path, monkeypatch):
         raise errors.OperationFailed(f"{name} is being moved")
 
     monkeypatch.setattr(init_module.lock, "refuse_taken", taken)
-    assert init(Cloud(tmp_path, hv1=MAKES)).check().reasons == ("web1 is being moved",)
+    assert init(Fleet(tmp_path, hv1=MAKES)).check().reasons == ("web1 is being moved",)
 
 
 def test_of_the_hosts_that_are_asked_for_alone_it_is_said_that_they_are_down(tmp_path):
-    cloud = Cloud(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
+    cloud = Fleet(tmp_path, hv1={"*": answer.silent("hv1", 15, busy=True)}, hv2=MAKES)
     one = init(cloud, name_is_free=True, host="hv2")
     assert one.decide(one.init_request.request(), Reasons(first=True))[0].rejected == {}
     assert list(one.unreachable) == ["hv1"]
 
 
 def test_who_waits_is_told_for_whom(tmp_path):
-    cloud = Cloud(tmp_path)
+    cloud = Fleet(tmp_path)
     told = steps(cloud)
     init(cloud).report_queued("4 at once")
     assert told == [("queued", "web1: waiting: 4 at once")]
@@ -681,7 +682,7 @@ def heard(cloud):
 
 
 def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     one, asked = init(cloud), heard(cloud)
     one.decide(one.init_request.request(), Reasons(first=True))
     one.test_create("hv1")
@@ -694,7 +695,7 @@ def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
 @pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])
 def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, waits):
     works = {**MAKES, "virt.power": STARTED}
-    cloud = Cloud(tmp_path, hv1={**works, "virt.seed_eject": True})
+    cloud = Fleet(tmp_path, hv1={**works, "virt.seed_eject": True})
     told, asked = steps(cloud), heard(cloud)
     monkeypatch.setattr(init_module.wait, "wait_for_answer", lambda *_asked: 3.2)
     monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: True)
@@ -714,7 +715,7 @@ def test_a_guest_that_was_started_is_waited_for(tmp_path, monkeypatch, start, wa
 def test_what_tells_a_guest_who_it_is_stays_until_its_own_minion_was_heard(
     tmp_path, monkeypatch, kind, reported
 ):
-    cloud = Cloud(tmp_path, hv1={"virt.seed_eject": True})
+    cloud = Fleet(tmp_path, hv1={"virt.seed_eject": True})
     monkeypatch.setattr(init_module.wait, "wait_for_answer", lambda *_asked: 3.2)
     monkeypatch.setattr(init_module.target, "reported", lambda _opts, _name: reported)
     init(cloud).wait("hv1", kind)
@@ -731,7 +732,7 @@ def test_what_tells_a_guest_who_it_is_stays_until_its_own_minion_was_heard(
 def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
     tmp_path, monkeypatch, arguments, handed
 ):
-    cloud, around = Cloud(tmp_path, hv1=MAKES), []
+    cloud, around = Fleet(tmp_path, hv1=MAKES), []
 
     @contextlib.contextmanager
     def handing_in(*_asked):
@@ -749,14 +750,14 @@ def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
 
 def test_a_host_that_answers_for_another_guest_has_made_none(tmp_path):
     made = {"name": "web2", "pub_key": None, "disks": []}
-    cloud = Cloud(tmp_path, hv1={**MAKES, "virt.init": made, "virt.purge": {}})
+    cloud = Fleet(tmp_path, hv1={**MAKES, "virt.init": made, "virt.purge": {}})
     with pytest.raises(errors.OperationFailed, match="was asked for web1 and answered for 'web2'"):
         init(cloud).run()
 
 
 def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
     """The process that was making one of that name for bob had died."""
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     left = tmp_path / "virt/rights/making/web1"
     left.parent.mkdir(parents=True)
     left.write_text(json.dumps(owners.PendingGuest("bob", 1, 1, 1).to_answer()))
@@ -766,7 +767,7 @@ def test_what_was_made_for_a_user_before_is_another_guest(tmp_path):
 
 
 def test_where_it_was_made_is_where_it_is_looked_for_first(tmp_path):
-    cloud = Cloud(tmp_path, hv1=MAKES)
+    cloud = Fleet(tmp_path, hv1=MAKES)
     init(cloud).run()
     assert location_cache.load(cloud.opts, "web1") == "hv1"
 
