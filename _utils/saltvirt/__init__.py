@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"
 
 _HOME = os.path.dirname(os.path.realpath(__file__))
 

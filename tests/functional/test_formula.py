@@ -141,7 +141,7 @@ def test_the_exporters_library_has_the_distributions_name(render, distribution):
 
 
 BY_PIP = "install --no-cache-dir --disable-pip-version-check --no-deps --force-reinstall"
-WHEEL = "salt_virt-0.1.0-py3-none-any.whl"
+WHEEL = "salt_virt-0.9.0-py3-none-any.whl"
 
 
 def by_pip(render, source, sls="libvirt.python", python=ONEDIR):
@@ -154,7 +154,7 @@ def by_pip(render, source, sls="libvirt.python", python=ONEDIR):
 @pytest.mark.parametrize(
     ("source", "given", "wanted"),
     [
-        ("salt-virt==0.1.0", "salt-virt==0.1.0", "'==0.1.0 '"),
+        ("salt-virt==0.9.0", "salt-virt==0.9.0", "'==0.9.0 '"),
         ("salt-virt", "salt-virt", "=="),
         (f"/srv/{WHEEL}", f"/srv/{WHEEL}", WHEEL),
         (f"https://x/{WHEEL}?a=1", f"'https://x/{WHEEL}?a=1'", WHEEL),

@@ -150,7 +150,7 @@ def test_a_release_takes_the_fragments_and_sets_the_version(tree):
     assert release.version(tree) == "1.2.0"
     assert list((tree / "changelog.d").iterdir()) == []
     text = (tree / "CHANGELOG.md").read_text()
-    head = re.search(r"## 1\.2\.0 \(.*?\)(.*?)### Everything before", text, re.DOTALL)[1]
+    head = re.search(r"## 1\.2\.0 \(.*?\)(.*?)## 0\.9\.0 \(", text, re.DOTALL)[1]
     assert re.findall("### (.*)", head) == ["Added", "Fixed"]
     assert "- `virt.addresses` on the master. (#14)" in head
     assert "- A guest boots twice no more." in head

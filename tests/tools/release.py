@@ -1,4 +1,7 @@
-"""A release: the version is set, the fragments become a section: ``make release VERSION=1.2.0``."""
+"""Prepare a release: set the version, write the fragments into a section of the changelog.
+
+``make release VERSION=1.2.0``; commit and tag the result.
+"""
 
 import re
 import subprocess
@@ -10,19 +13,17 @@ from tests.tools import api
 VERSION = "_utils/saltvirt/__init__.py"
 _LINE = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _NUMBER = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(rc[0-9]+)?")
-# what was written down before there were fragments
-_OLD = "## Unreleased\n"
 
 
 def version(tree=api.REPOSITORY):
-    """The project's version, from the one place where it stands."""
+    """Return the project's version, from the only file that has it."""
     return _LINE.search((Path(tree) / VERSION).read_text(encoding="utf-8"))[1]
 
 
 def release(new, tree=api.REPOSITORY):
-    """Sets the version of a tree and writes the fragments into its CHANGELOG.md.
+    """Set the version of a tree and write its fragments into its CHANGELOG.md.
 
-    Returns None, or the sentence that says why nothing was changed.
+    Return None, or the reason for which nothing was changed.
     """
     tree = Path(tree)
     if not _NUMBER.fullmatch(new):
@@ -33,14 +34,11 @@ def release(new, tree=api.REPOSITORY):
     path = tree / VERSION
     text = _LINE.sub(f'__version__ = "{new}"', path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")
-    changes = tree / "CHANGELOG.md"
-    text = changes.read_text(encoding="utf-8").replace(_OLD, "### Everything before\n", 1)
-    changes.write_text(text, encoding="utf-8")
     return None
 
 
 def towncrier(*arguments, tree=api.REPOSITORY):
-    """Runs towncrier in a tree."""
+    """Run towncrier in a tree."""
     subprocess.run([sys.executable, "-m", "towncrier", *arguments], cwd=tree, check=True)
 
 
