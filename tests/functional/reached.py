@@ -13,9 +13,9 @@ import libvirt
 from tornado import websocket
 from tornado.httpclient import HTTPRequest
 
-from saltvirt.console.master import verbs
+from saltvirt.console.master import tickets, verbs
 from saltvirt.operations.access import owners
-from saltvirt.web import cluster_view, proxy, serve, tickets
+from saltvirt.web import cluster_view, proxy, serve
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 

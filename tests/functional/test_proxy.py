@@ -15,10 +15,10 @@ pytest.importorskip("cryptography")
 from tornado import ioloop
 
 from saltvirt.answers import reach
-from saltvirt.console.master import guest_connection
+from saltvirt.console.master import guest_connection, tickets
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.web import cluster_view, proxy, tickets
+from saltvirt.web import cluster_view, proxy
 from tests.clock import until
 from tests.functional.reached import Browser
 

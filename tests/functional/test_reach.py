@@ -23,13 +23,13 @@ from tornado.httpclient import HTTPClientError
 from saltvirt import errors
 from saltvirt.answers import reach
 from saltvirt.console.host import relay
-from saltvirt.console.master import guest_connection, verbs
+from saltvirt.console.master import guest_connection, tickets, verbs
 from saltvirt.host.domain import screenshot
 from saltvirt.operations.access import owners
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.system import tls_listener
-from saltvirt.web import proxy, tickets
+from saltvirt.web import proxy
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST, Browser, Reached

@@ -13,10 +13,10 @@ pytest.importorskip("tornado")
 pytest.importorskip("cryptography")
 
 from saltvirt import errors
-from saltvirt.console.master import verbs
+from saltvirt.console.master import tickets, verbs
 from saltvirt.operations.access import owners
 from saltvirt.placement import facts as placement_facts
-from saltvirt.web import cluster_view, page_events, proxy, tickets
+from saltvirt.web import cluster_view, page_events, proxy
 from tests.clock import until
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import Browser, Reached

@@ -1,2 +1,1 @@
-"""The master's side of connections to guests' displays and serial ports: connections, tickets, the
-WebSocket."""
+"""The web page of the cloud: its sessions, its view of the cloud, the WebSocket."""

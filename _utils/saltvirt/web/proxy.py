@@ -23,8 +23,8 @@ import saltvirt
 from saltvirt import errors, sanitize
 from saltvirt.answers import reach
 from saltvirt.console.master import guest_connection
+from saltvirt.console.master.tickets import Ticket
 from saltvirt.web import page_session
-from saltvirt.web.tickets import Ticket
 
 try:
     from tornado import gen, httpserver, ioloop, iostream, tcpclient, web, websocket

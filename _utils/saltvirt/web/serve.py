@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from saltvirt import errors, units
+from saltvirt.console.master import tickets
+from saltvirt.console.master.tickets import Ticket
 from saltvirt.operations.access import access_check
-from saltvirt.web import tickets
 from saltvirt.web.cluster_view import ClusterView
 from saltvirt.web.proxy import Proxy, ProxyRules
-from saltvirt.web.tickets import Ticket
 
 PORT = 8003
 VERB, PAGE_VERB = "ticket", "watch"

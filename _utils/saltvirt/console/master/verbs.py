@@ -6,11 +6,10 @@ from typing import Any
 
 from saltvirt import errors, units
 from saltvirt.answers import reach
-from saltvirt.console.master import guest_connection
+from saltvirt.console.master import guest_connection, tickets
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.operations.core import result
-from saltvirt.web import tickets
 
 ENGINE = "virt_reach"
 

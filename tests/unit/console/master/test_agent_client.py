@@ -19,11 +19,11 @@ pytest.importorskip("cryptography")
 
 from saltvirt import errors
 from saltvirt.answers import reach
-from saltvirt.console.master import agent_client, guest_connection
+from saltvirt.console.master import agent_client, guest_connection, tickets
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.system import tls_listener
-from saltvirt.web import cluster_view, page_events, page_session, serve, tickets
+from saltvirt.web import cluster_view, page_events, page_session, serve
 from tests.clock import until
 from tests.lab.paths import REPOSITORY
 from tests.unit.placement.test_choose import guest as placed

@@ -9,8 +9,8 @@ pytest.importorskip("salt")
 
 from saltvirt.answers.guests import MigrationFacts
 from saltvirt.errors import ConnectionFailed, InvalidInput, MigrationFailed, OperationFailed
-from saltvirt.operations.journal import evacuated, evacuation_record, lock
-from saltvirt.operations.move import evacuate, migrate
+from saltvirt.operations.journal import evacuated, lock
+from saltvirt.operations.move import evacuate, evacuation_record, migrate
 from saltvirt.operations.move.evacuate import Evacuate
 from tests.unit.operations.move.test_evacuate import (
     PLAIN,
