@@ -59,14 +59,14 @@ def start(address="127.0.0.1", port=8003, origins=None):
         ``https://master.example.com:8000``; default: origins whose host and port are those of the
         browser's request
     """
-    from saltvirt.ha.manager import factory  # noqa: PLC0415 - a minion has none of it
+    from saltvirt.operations.cluster import hooks  # noqa: PLC0415 - a minion has none of it
     from saltvirt.web import serve  # noqa: PLC0415
 
     opts = dict(__opts__)
     try:
         if __opts__.get("__role") != "master":
             raise errors.InvalidInput("the engine virt_reach is for a master, not for a minion")
-        serve.run(opts, address, port, origins, lambda: bool(factory.disarmed(opts)))
+        serve.run(opts, address, port, origins, lambda: bool(hooks.idle_reason(opts)))
     except errors.VirtError as exc:
         log.error("%s", exc.text)
         time.sleep(_PAUSE_S)

@@ -25,16 +25,14 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, settings, units
+    from saltvirt import settings, units
     from saltvirt.answers import power as power_answer
-    from saltvirt.ha.agent import managed_guests
-    from saltvirt.host import connection
+    from saltvirt.host import connection, hooks
     from saltvirt.host.domain import (
         creation,
         describe,
         guest_lock,
         lifecycle,
-        live_restores,
         lookup,
         overview,
         stats,
@@ -588,7 +586,8 @@ def start(name, test=False, **kwargs):
 
 def _started(dom, admission_config, test):
     move_journal.require_startable(dom)
-    live_restores.may_start(dom.name())
+    for feature in hooks.installed():
+        feature.check_start(dom.name())
     overlays.refuse_start(dom.connect(), dom)
     admission.check_start(dom.connect(), admission_config, dom)
     return True if test else lifecycle.start(dom)
@@ -750,10 +749,8 @@ def set_autostart(vm_, state="on", **kwargs):
         salt "*" virt.set_autostart <domain> <on | off>
     """
     on = lifecycle.on_off(state)
-    if on and (ha_reason := managed_guests.describe(str(vm_))):
-        raise errors.Refused(
-            f"{ha_reason}: high availability starts it, so it cannot start with its host"
-        )
+    for feature in hooks.installed() if on else ():
+        feature.check_autostart(str(vm_))
     change = _complete if on else _change
     return change(vm_, "set_autostart", lifecycle.set_autostart, kwargs, on)
 

@@ -20,9 +20,8 @@ with saltvirt.later():
     from saltvirt.answers import creation as creation_answers
     from saltvirt.answers import removal as removal_answer
     from saltvirt.answers import snapshots as snapshot_answer
-    from saltvirt.backup.export import request as backup_request
     from saltvirt.fleet.minion import client, files
-    from saltvirt.host import connection
+    from saltvirt.host import connection, hooks
     from saltvirt.host.domain import creation, guest_lock, lookup, removal, resize
     from saltvirt.host.domain import power as host_power  # a function of virt has the same name
     from saltvirt.host.domain import purge as host_purge  # a function here has the same name
@@ -722,7 +721,10 @@ def leftovers(**kwargs):
     with _connect(kwargs) as conn:
         report = host_leftovers.read(conn, guest_lock.folder(__salt__["config.get"]))
     return dataclasses.replace(
-        report, backups=tuple(backup_request.interrupted_guests())
+        report,
+        backups=tuple(
+            name for feature in hooks.installed() for name in feature.interrupted_guests()
+        ),
     ).to_answer()
 
 

@@ -20,10 +20,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, sanitize, settings
+    from saltvirt import errors, settings
     from saltvirt.fleet.minion import client
-    from saltvirt.ha.agent import install, managed_guests
-    from saltvirt.host import connection
+    from saltvirt.host import connection, hooks
     from saltvirt.host.domain import lifecycle
     from saltvirt.host.network import network_state, networks
     from saltvirt.hostnet.bridge import bridges
@@ -531,19 +530,9 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
 
 def _refuse_watched(force):
-    """Refuse the change if high availability watches this host: a host that is disconnected for
-    longer than it feeds its watchdog is reset, and a failed change of its address disconnects it
-    for longer."""
-    if values.boolean(force, "force"):
-        return
-    host = install.member_name()
-    guests = managed_guests.assigned(host) if host else []
-    if guests:
-        raise errors.OperationFailed(
-            f"high availability has guests here ({sanitize.one_line(', '.join(guests), 100)}): if "
-            "the network fails, this host is reset before the change is rolled back. Migrate them "
-            f"first (salt-run virt.evacuate {host}), or pass force=True"
-        )
+    """Check whether the features of this host allow the change."""
+    for feature in () if values.boolean(force, "force") else hooks.installed():
+        feature.check_network_change()
 
 
 def _is_ovs(type, vlan):
@@ -718,7 +707,8 @@ def firewall_made():
 
 def _rules(hosts, opened, shut, kind, agent, masters):
     hosts = firewall_hosts() if hosts is None else hosts
-    agent = install.port() if agent is None else agent
+    if agent is None:
+        agent = next(filter(None, (feature.port() for feature in hooks.installed())), None)
     masters = _masters() if masters is None else masters
     return firewall.kind(kind), firewall.rules(hosts, opened, shut, agent, masters)
 

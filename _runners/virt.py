@@ -25,9 +25,8 @@ from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units, version
-    from saltvirt.ha.manager import factory
     from saltvirt.operations import repair as repair_operation
-    from saltvirt.operations.cluster import find, inventory, version_report
+    from saltvirt.operations.cluster import find, hooks, inventory, version_report
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import explain as explain_operation
     from saltvirt.operations.create import init as init_operation
@@ -56,7 +55,7 @@ def _policy():
 
 def _disarmed():
     """Print a warning while high availability is disarmed."""
-    warning = factory.disarmed(__opts__)
+    warning = hooks.idle_reason(__opts__)
     if warning:
         report.screen(__salt__, __opts__).line(warning)
 
@@ -247,7 +246,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     request = _init_request(name, cpu, mem, image, hypervisor, host, settings.user_kwargs(kwargs))
     with Fleet(__opts__) as fleet:
-        keeps = factory.ha_provider(__opts__)
+        keeps = hooks.ha_provider(__opts__)
         decision, unreachable = explain_operation.decide(fleet, _policy(), request, keeps)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would be placed on {best}" if best else f"no host accepts {name}"
@@ -299,7 +298,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         guest_arguments = init_request.sizing_arguments() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
     fitting = capacity_model.capacity(hosts, request, _policy())
-    keeps = factory.ha_provider(__opts__)
+    keeps = hooks.ha_provider(__opts__)
     reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
     reserved = _reserved(reserve, fitting.total) if reserve else {}
     rows = [
@@ -420,14 +419,14 @@ def init(
         opts = dict(__opts__)  # Salt's dunders do not exist in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            keeps = factory.ha_provider(opts)
+            keeps = hooks.ha_provider(opts)
             batch = init_list.InitList(fleet, _policy(), requests, at_once, screen, keeps)
             return operation.perform(batch, test)
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
         name_or_init = init_operation.Init(
-            fleet, _policy(), request, progress, provider=factory.ha_provider(__opts__)
+            fleet, _policy(), request, progress, provider=hooks.ha_provider(__opts__)
         )
         return operation.perform(name_or_init, test)
 

@@ -22,7 +22,7 @@ with saltvirt.later():
     from saltvirt.backup.manager import files, live_restore, replaced_guest, target_upkeep
     from saltvirt.backup.manager import overdue as due_backups
     from saltvirt.backup.manager import restore as restore_operation
-    from saltvirt.ha.manager import factory
+    from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation, report
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def backup_restore(
     request = restore_operation.RestoreRequest(
         str(name), str(backup), to, None if new is None else str(new), host,
         bool(overcommit), bool(name_is_free), bool(in_place), bool(stop),
-        None if disk is None else str(disk), bool(missing), factory.off_proofs(__opts__),
+        None if disk is None else str(disk), bool(missing), hooks.off_proofs(__opts__),
         bool(instant), seed=None if seed is None else bool(seed), damaged=bool(damaged),
     )  # fmt: skip
     with Fleet(__opts__) as fleet:

@@ -15,9 +15,8 @@ from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import units
-    from saltvirt.backup.manager import schedules
     from saltvirt.fleet import target
-    from saltvirt.ha.manager import factory
+    from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import deploy
     from saltvirt.operations.journal import host_start
@@ -72,17 +71,17 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     """
     name, default_args = str(deployment), base.mapping(defaults or {}, "defaults")
     opts, count = dict(__opts__), units.parse_count(at_once, "at_once")
-    backed, requests = schedules.BackupSchedules(opts), []
+    settings, requests = hooks.guest_settings(opts), []
     for guest, options in base.mapping(guests or {}, "guests").items():
         arguments = {**default_args, **base.mapping(options or {}, f"guest {guest}")}
-        requests.append(
-            deploy.parse_guest(guest, backed.with_schedule(str(guest), arguments), name)
-        )
+        for feature in settings:
+            arguments = feature.take_options(str(guest), arguments)
+        requests.append(deploy.parse_guest(guest, arguments, name))
     placement_policy, screen = policy.of_master(opts), report.screen(__salt__, opts)
     with Fleet(opts) as fleet:  # Salt's dunders do not exist in its threads
         deployment_job = deploy.Deploy(
             fleet, placement_policy, requests, name, remove=remove, at_once=count, screen=screen,
-            provider=factory.ha_provider(opts), extra_step=backed,
+            provider=hooks.ha_provider(opts), settings=settings,
         )  # fmt: skip
         return operation.perform(deployment_job, test)
 

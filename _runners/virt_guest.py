@@ -18,11 +18,11 @@ from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, settings, units
-    from saltvirt.ha.manager import factory
     from saltvirt.operations.access import authorize as authorize_operation
     from saltvirt.operations.access import (
         set_owner as owner_operation,  # a function here has the same name
     )
+    from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import eject, identity
     from saltvirt.operations.guest import lifecycle
@@ -42,7 +42,7 @@ def __virtual__():
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
     with Fleet(__opts__) as fleet:
-        keeps = factory.ha_provider(__opts__) if verb == "start" else None
+        keeps = hooks.ha_provider(__opts__) if verb == "start" else None
         change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, keeps)
         return operation.perform(change, test)
 
@@ -389,7 +389,7 @@ def clone(name, new, start=False, test=False, **kwargs):
     sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
-        keeps = factory.ha_provider(__opts__)
+        keeps = hooks.ha_provider(__opts__)
         copy = identity.CloneGuest(
             fleet, progress, name, new, options, sure, start=start, provider=keeps
         )

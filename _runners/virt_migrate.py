@@ -17,7 +17,7 @@ from saltvirt.placement.rebalance import THRESHOLD
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units
-    from saltvirt.ha.manager import factory
+    from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.journal import slots
     from saltvirt.operations.move import evacuate as evacuate_operation
@@ -71,7 +71,7 @@ def migrate(name, target="", test=False, **kwargs):
     options = settings.user_kwargs(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        keeps = factory.ha_provider(__opts__)
+        keeps = hooks.ha_provider(__opts__)
         move = migrate_operation.Migrate(
             fleet, _policy(), name, target, progress, options, provider=keeps
         )
@@ -117,7 +117,7 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
         plans: migrate_operation.Plans = {}
         move, limits = _mover(other_guests=True, plans=plans), slots.limits(__opts__)
-        keeps = factory.ha_provider(__opts__)
+        keeps = hooks.ha_provider(__opts__)
         drain = evacuate_operation.Evacuate(
             fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
         )
@@ -194,7 +194,7 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrate_operation.Plans = {}
         move = _mover(other_guests=True, plans=plans)
-        keeps = factory.ha_provider(__opts__)
+        keeps = hooks.ha_provider(__opts__)
         extra = (progress, plans, keeps, stay)
         even = rebalance_operation.Rebalance(fleet, _policy(), threshold, move, *extra)
         return operation.perform(even, test or not apply)

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 
-from saltvirt.host.domain import replaced_guest
+from saltvirt.backup.export import replaced_guest
 from tests.driver import only_test
 from tests.functional import backed_up, hostile
 from tests.functional.boxed import BOX

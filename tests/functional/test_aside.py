@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.host.domain import replaced_guest
+from saltvirt.backup.export import replaced_guest
 
 DEFINITION = "<domain><name>web1</name></domain>"
 KEPT = replaced_guest.ReplacedGuest("u1", "web1", "000001-x", DEFINITION, ("/i/new.qcow2",))

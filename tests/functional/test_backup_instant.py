@@ -25,12 +25,14 @@ from saltvirt.backup.export import (
     in_place_restore,
     live_restore_build,
     live_restore_server,
+    live_restores,
+    replaced_guest,
 )
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF, PULLING
 from saltvirt.backup.target import daemon, keyfile, layers, relay
 from saltvirt.backup.target import handlers as target_handlers
-from saltvirt.host.domain import guest_lock, live_restores, replaced_guest
+from saltvirt.host.domain import guest_lock
 from saltvirt.host.migration import api as migration
 from saltvirt.host.migration import job as job_module
 from saltvirt.host.provision import admission, guest_builder

@@ -16,7 +16,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers import calls
 from saltvirt.answers.created import CreatedGuest
-from saltvirt.backup.export import handlers, request, restore
+from saltvirt.backup.export import handlers, live_restores, replaced_guest, request, restore
 from saltvirt.backup.model.answers import (
     BackupPlan,
     BackupReader,
@@ -33,7 +33,6 @@ from saltvirt.backup.target import handlers as target_handlers
 from saltvirt.backup.target import show
 from saltvirt.fleet.minion import client
 from saltvirt.ha.fencing import agents
-from saltvirt.host.domain import live_restores, replaced_guest
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from tests.functional import asking

@@ -18,13 +18,12 @@ pytest.importorskip("salt")
 import libvirt
 
 from saltvirt import errors
-from saltvirt.backup.export import in_place_restore, inspect_guest, restore
+from saltvirt.backup.export import in_place_restore, inspect_guest, replaced_guest, restore
+from saltvirt.backup.export.replaced_guest import SavedState
 from saltvirt.backup.model import backup_schedule, chains
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
-from saltvirt.host.domain import replaced_guest
-from saltvirt.host.domain.replaced_guest import SavedState
 from saltvirt.host.migration import departures
 from saltvirt.host.provision import admission, disk_journal, guest_builder
 from saltvirt.host.storage import files, usage
@@ -53,7 +52,7 @@ def holds(path, byte):
 class Over(Host):
     """What was is 1, what the backup has is 2."""
 
-    FILES = ("backup/export/in_place_restore.py", "host/domain/replaced_guest.py")
+    FILES = ("backup/export/in_place_restore.py", "backup/export/replaced_guest.py")
 
     def __init__(self, uri, folder):
         super().__init__(uri, folder)

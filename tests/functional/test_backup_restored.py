@@ -16,11 +16,13 @@ from saltvirt.backup.export import (
     in_place_restore,
     live_restore_build,
     live_restore_server,
+    live_restores,
+    replaced_guest,
     restore,
 )
+from saltvirt.backup.export.replaced_guest import ReplacedGuest, SavedState
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
-from saltvirt.host.domain import live_restores, metadata, replaced_guest
-from saltvirt.host.domain.replaced_guest import ReplacedGuest, SavedState
+from saltvirt.host.domain import metadata
 from saltvirt.host.migration import move_journal
 from saltvirt.host.provision import admission, guest_builder
 from saltvirt.migration.journal import MOVING, GuestReport, JournalEntry

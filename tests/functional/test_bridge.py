@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt.errors import InvalidInput, OperationFailed, Unsupported, VirtError
+from saltvirt.ha.agent import install, managed_guests
 from saltvirt.host.node import running_guests
 from saltvirt.hostnet.bridge import bridges, ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge import plan as plans
@@ -629,9 +630,9 @@ def test_a_host_whose_watchdog_is_fed_for_guests_keeps_its_address(tmp_path, mon
     monkeypatch.setattr(module.bridges, "exists", lambda _name: False)
     for name in ("create_bridge", "create_ovs_bridge", "remove_bridge"):
         monkeypatch.setattr(module.bridges, name, lambda *given: done.append(given) or "done")
-    monkeypatch.setattr(module.install, "member_name", lambda: "hv1")
+    monkeypatch.setattr(install, "member_name", lambda: "hv1")
     on_host = {"hv1": guests}
-    monkeypatch.setattr(module.managed_guests, "assigned", lambda host: on_host.get(host, []))
+    monkeypatch.setattr(managed_guests, "assigned", lambda host: on_host.get(host, []))
     kept(tmp_path, bridge="br1", interface="eth1", files={})
     for call in (module.bridge_create, lambda **more: module.bridge_remove("br1", **more)):
         with pytest.raises(VirtError, match=r"guests here \(web1, web2\).* virt.evacuate hv1\)"):

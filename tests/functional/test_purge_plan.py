@@ -9,8 +9,9 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import metadata, purge, replaced_guest
-from saltvirt.host.domain.replaced_guest import ReplacedGuest
+from saltvirt.backup.export import replaced_guest
+from saltvirt.backup.export.replaced_guest import ReplacedGuest
+from saltvirt.host.domain import metadata, purge
 from saltvirt.host.storage import deletion
 from tests.functional.test_snapshots_shared import layer
 from tests.functional.test_still_needed import opened

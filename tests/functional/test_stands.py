@@ -22,11 +22,11 @@ pytest.importorskip("salt")
 
 import saltvirt
 from saltvirt import errors
-from saltvirt.backup.export import live_restore_build, live_restore_server
+from saltvirt.backup.export import live_restore_build, live_restore_server, live_restores
+from saltvirt.backup.export.live_restores import LiveRestoreRecord
 from saltvirt.backup.model.answers import ShownBackup
 from saltvirt.backup.model.pins import COMPLETE, DISCONNECTED, MISSING, OFF
-from saltvirt.host.domain import guest_lock, live_restores
-from saltvirt.host.domain.live_restores import LiveRestoreRecord
+from saltvirt.host.domain import guest_lock
 from saltvirt.host.provision import guest_builder
 from saltvirt.system import paths
 

@@ -15,8 +15,9 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.host.domain import metadata, replaced_guest
-from saltvirt.host.domain.replaced_guest import ReplacedGuest
+from saltvirt.backup.export import replaced_guest
+from saltvirt.backup.export.replaced_guest import ReplacedGuest
+from saltvirt.host.domain import metadata
 from saltvirt.host.storage import (
     answers,
     chains,

@@ -15,7 +15,7 @@ LAYER = {
     "errors": PURE, "sanitize": PURE, "units": PURE, "names": PURE,
     "settings": PURE, "spec": PURE, "xml": PURE, "design": PURE, "diff": PURE, "placement": PURE,
     "migration": PURE, "rights": PURE, "answers": PURE, "revert": PURE, "snapshot": PURE,
-    "states": PURE, "schema": PURE,
+    "states": PURE, "schema": PURE, "features": PURE,
     "system": SHARED,
     "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
     "fleet": CLOUD, "operations": CLOUD, "pki": CLOUD,

@@ -50,7 +50,7 @@ DELETION = {
     "backup.model.retention": (),
     "backup.model.catalog": (),
     "backup.model.chains": (),
-    "host.domain.replaced_guest": ("test_aside",),
+    "backup.export.replaced_guest": ("test_aside",),
     "host.domain.purge": ("test_purge_plan", "test_shared", "test_still_needed"),
     "host.domain.removal": ("test_removal", "test_still_needed"),
     "host.migration.backing_images": ("test_migrate_images",),

@@ -170,7 +170,7 @@ class GuestReport(Message):
     memory_kib: its maximum. page_kib: as in placement's Guest. nvram: the file of firmware
     variables, "" if they are not in a file. cpu: the XML of the CPU. hostdevs: host devices;
     filesystems: folders of the host that are mounted in it. apart: files of snapshots that no disk
-    depends on. stands_on: the backup from which it runs until all blocks are copied. host_cpu: that
+    depends on. incomplete: why its disks are not complete on its host. host_cpu: that
     of its host, if the guest has exactly that (``host-passthrough``). phase: of its creation.
     process: identifies the process that runs it. cid: its fixed vsock CID. secrets: libvirt secrets
     that it needs to start. later: disks that it gets at its next start.
@@ -205,7 +205,7 @@ class GuestReport(Message):
     tpm: bool = False
     disks: tuple[DiskReport, ...] = ()
     apart: tuple[str, ...] = ()
-    stands_on: str | None = None
+    incomplete: str | None = None
     host_cpu: HostCpu | None = optional(None)
     phase: str = optional(Phase.COMPLETE.value)
     process: str | None = optional(None)

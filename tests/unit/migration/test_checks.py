@@ -39,7 +39,7 @@ def test_what_is_against_a_stopped_guest_need_not_be_against_a_running_one():
         ({"snapshots": 1}, "1 snapshot: "),
         ({"hostdevs": ["pci_0000_01_00_0"]}, "pci_0000_01_00_0"),
         ({"filesystems": ["share"]}, "folder share"),
-        ({"stands_on": "000001-x"}, "from the backup 000001-x: salt-run virt.backup_instant web1"),
+        ({"incomplete": "runs from elsewhere"}, "runs from elsewhere"),
         ({"tpm": True, "active": False, "state": "shutdown"}, "TPM"),
     ],
 )

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.backup.export.replaced_guest import SavedState
 from saltvirt.backup.model import archive, record
 from saltvirt.backup.target import safe_folder as folders
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain.replaced_guest import SavedState
 from saltvirt.host.storage import files, usage
 from saltvirt.system import atomic_file
 from saltvirt.xml.domain.domain import Domain

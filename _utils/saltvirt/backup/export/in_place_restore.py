@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
-from saltvirt.backup.export import guest_state, live_restore_server
+from saltvirt.backup.export import guest_state, live_restore_server, replaced_guest
+from saltvirt.backup.export.replaced_guest import ReplacedGuest
 from saltvirt.backup.export.restore import RestoreBuilder, disk_path
 from saltvirt.backup.model.answers import (
     InPlaceCheck,
@@ -26,9 +27,8 @@ from saltvirt.backup.model.answers import (
 )
 from saltvirt.design import identity
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import creation, lifecycle, lookup, metadata, purge, replaced_guest
+from saltvirt.host.domain import creation, lifecycle, lookup, metadata, purge
 from saltvirt.host.domain.purge import PurgePlan
-from saltvirt.host.domain.replaced_guest import ReplacedGuest
 from saltvirt.host.migration import departures, move_journal
 from saltvirt.host.provision import admission, disk_journal, disks
 from saltvirt.host.provision.guest_builder import reset_genid

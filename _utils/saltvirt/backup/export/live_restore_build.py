@@ -14,9 +14,10 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.created import CreatedGuest
-from saltvirt.backup.export import live_restore_server
+from saltvirt.backup.export import live_restore_server, live_restores
 from saltvirt.backup.export.in_place_restore import InPlaceRestore
 from saltvirt.backup.export.live_restore_server import STOP, LiveRestoreServerRequest
+from saltvirt.backup.export.live_restores import LiveRestoreRecord
 from saltvirt.backup.export.restore import FORMAT, RestoreBuilder, sync
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import (
@@ -29,8 +30,7 @@ from saltvirt.backup.model.pins import (
 )
 from saltvirt.backup.target import detached
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.host.domain import guest_lock, live_restores, lookup
-from saltvirt.host.domain.live_restores import LiveRestoreRecord
+from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.provision import disk_build as disk_build_module
 from saltvirt.system import tools as programs
 from saltvirt.xml.devices.disk import Disk

@@ -20,12 +20,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
+from saltvirt.backup.export import live_restores
+from saltvirt.backup.export.live_restores import LiveRestoreRecord
 from saltvirt.backup.target import daemon, detached, relay
 from saltvirt.backup.target.daemon import RemoteExports
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import guest_lock, live_restores, lookup
-from saltvirt.host.domain.live_restores import LiveRestoreRecord
+from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.schema import Message
 from saltvirt.system import paths, private_folder
 from saltvirt.xml.devices.disk import Disk

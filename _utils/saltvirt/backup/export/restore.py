@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, units
-from saltvirt.backup.export import guest_state, inspect_guest
+from saltvirt.backup.export import guest_state, inspect_guest, replaced_guest
+from saltvirt.backup.export.replaced_guest import SavedState
 from saltvirt.backup.model import archive, backup_schedule, record
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.target import daemon
 from saltvirt.design import identity
 from saltvirt.design.domain import RECORD_VERSION
 from saltvirt.host import connection
-from saltvirt.host.domain import metadata, replaced_guest
-from saltvirt.host.domain.replaced_guest import SavedState
+from saltvirt.host.domain import metadata
 from saltvirt.host.provision import disk_build as disk_build_module
 from saltvirt.host.provision import macs
 from saltvirt.host.provision.guest_builder import (

@@ -23,7 +23,7 @@ class BackupSchedules:
         self._opts = opts
         self._schedules: dict[str, BackupSchedule] = {}
 
-    def with_schedule(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def take_options(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a guest's options, with its backup schedule moved into its metadata.
 
         Raises InvalidInput, and NotFound for an unknown target.
@@ -43,8 +43,8 @@ class BackupSchedules:
             )
         return {**rest, "metadata": {**metadata, KEY: schedule.text}}
 
-    def __call__(self, fleet: Fleet, name: str, host: str, test: bool) -> Result | None:
-        """Update the schedule of an existing guest; see the hook of operations.create.deploy."""
+    def apply(self, fleet: Fleet, name: str, host: str, test: bool) -> Result | None:
+        """Update the schedule of an existing guest; see GuestSettings."""
         schedule = self._schedules.get(name)
         if schedule is None:
             return None

@@ -176,9 +176,7 @@ class ClusterHaProvider:
         request: facts.PlacementRequest,
         max_guests: Mapping[str, int],
     ) -> dict[str, Any] | None:
-        """Return how many guests like the request fit without violating the reserve, and what is
-        missing now, as plain data; None without a reserve. max_guests: the number that each host
-        has capacity for."""
+        """See HaProvider."""
         if not self.has_reserve:
             return None
         reserve = self._simulation(hosts)[0].account()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from urllib.parse import quote, unquote
 
 from saltvirt import errors, settings
-from saltvirt.host.domain import live_restores
+from saltvirt.host import hooks
 from saltvirt.system import file_lock, paths, private_folder
 
 FOLDER = paths.LOCKS
@@ -39,13 +39,14 @@ def acquire(
 
     lock_dir: see :func:`folder`. operation: is shown to those who wait. Waits for ``wait_s``
     (default WAIT_S), then raises OperationFailed with the owner of the lock and since when. Raises
-    Refused if a guest runs from a backup and the operation is not allowed for such a guest.
+    Refused if a feature does not allow the operation for a guest.
     """
     deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     with contextlib.ExitStack() as stack:
         for name in sorted({str(name) for name in names}):
             stack.enter_context(_acquire_one(lock_dir, operation, name, deadline))
-            live_restores.refuse(operation, name)
+            for feature in hooks.installed():
+                feature.check_operation(operation, name)
         yield
 
 

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.creation import Phase
-from saltvirt.host import connection
+from saltvirt.host import connection, hooks
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import creation, lifecycle, lookup, metadata, removal, replaced_guest
+from saltvirt.host.domain import creation, lifecycle, lookup, metadata, removal
 from saltvirt.host.storage import file_mark, files, usage
 from saltvirt.images import clone
 
@@ -158,15 +158,11 @@ def _foreign_files(
 
 
 def _replaced_disks(conn: libvirt.virConnect, dom: libvirt.virDomain) -> dict[str, str]:
-    """Return the disks that the guest had before a backup replaced it: real path to what deletes
-    it."""
-    guest = replaced_guest.load(dom.UUIDString())
-    if guest is None:
-        return {}
-    instruction = f"virt.backup_confirm {dom.name()} host=HOST deletes it"
-    reason = f"{dom.name()} as it was before {guest.backup} has it: {instruction}"
+    """Return the disks that the guest had before it was replaced: real path to what deletes it."""
     return {
-        files.real(path): reason
+        files.real(path): guest.reason
+        for feature in hooks.installed()
+        for guest in feature.retained_guests(dom.UUIDString())
         for path, _, keep_reason in own_disks(conn, guest.tree)
         if not keep_reason
     }

@@ -10,11 +10,11 @@ from dataclasses import replace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from saltvirt.host import hooks
 from saltvirt.host.connection import libvirt, skip_undefined, translated
 from saltvirt.host.domain import (
     creation,
     describe,
-    live_restores,
     lookup,
     metadata,
     placement_facts,
@@ -56,10 +56,11 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
         active = bool(dom.isActive())
         root = ElementTree.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE))
         kind, cpu = root.find("os/type"), root.find("cpu")
-        restore = live_restores.load(dom.name())
-        # the backup is read from another machine, if that can be reached
-        disks, orphaned_layers = ((), ()) if restore else _storage(dom, root)
-        pending_disks = () if restore or not active else _pending_disks(dom, root)
+        reasons = [feature.incomplete_reason(dom.name()) for feature in hooks.installed()]
+        incomplete = next(filter(None, reasons), None)
+        # an incomplete disk is read from another machine, if that can be reached
+        disks, orphaned_layers = ((), ()) if incomplete else _storage(dom, root)
+        pending_disks = () if incomplete or not active else _pending_disks(dom, root)
         return GuestReport(
             name=dom.name(),
             uuid=dom.UUIDString(),
@@ -92,7 +93,7 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
             disks=disks,
             apart=orphaned_layers,
-            stands_on=restore.ident if restore else None,
+            incomplete=incomplete,
             process=process(dom),
             cid=min(_cids([root]), default=None),
             secrets=secrets.references(conn, root),

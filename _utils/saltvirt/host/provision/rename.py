@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 from saltvirt import errors, names
 from saltvirt.answers.created import RenamedGuest
 from saltvirt.design import identity
+from saltvirt.host import hooks
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import checkpoints, creation, lookup, metadata
-from saltvirt.host.domain import replaced_guest as aside
 from saltvirt.host.migration import departures, move_journal
 from saltvirt.host.provision import (
     admission,
@@ -97,13 +97,8 @@ class GuestRename:
             raise errors.Refused(
                 f"{self.old} has saved memory or snapshots, which would be lost: remove them first"
             )
-        replaced_guest = aside.load(self.dom.UUIDString())
-        if replaced_guest:  # the names of its files distinguish the two guests
-            raise errors.Refused(
-                f"how {self.old} was before {replaced_guest.backup} took its place is still kept: "
-                f"virt.backup_confirm {self.old} deletes that, virt.backup_undo {self.old} brings "
-                "it back; then rename it"
-            )
+        for feature in hooks.installed():
+            feature.check_rename(self.old, self.dom.UUIDString())
 
     def _move(self, own_disk: OwnDisk) -> FileMove | None:
         """Return the FileMove of a recorded disk; None if it keeps its name."""

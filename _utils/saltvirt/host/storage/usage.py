@@ -19,10 +19,9 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.creation import Phase
-from saltvirt.host import connection
+from saltvirt.host import connection, hooks
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.host.domain import creation
-from saltvirt.host.domain import replaced_guest as aside
 from saltvirt.host.storage import (
     answers,
     chains,
@@ -374,26 +373,22 @@ class _UsageReader:
         for definition in foreign_guests.read(self.conn.getURI()) if self.local else ():
             self.foreign(definition)
         if self.local:
-            self.replaced_guests()
+            self.retained_guests()
         return self.usage
 
-    def replaced_guests(self) -> None:
-        """Add guests that were replaced by the restore of a backup."""
+    def retained_guests(self) -> None:
+        """Add guests that were replaced and whose disks are retained."""
         try:
-            replaced = [
-                replaced_guest
-                for replaced_guest in aside.load_all()
-                if replaced_guest.uuid != self.exclude_uuid
+            retained = [
+                guest for feature in hooks.installed() for guest in feature.retained_guests()
             ]
         except errors.OperationFailed as exc:
             self.usage.add_unknown(exc.text)
             return
-        for replaced_guest in replaced:
-            user = StorageUser(
-                f"{replaced_guest.name} before it was replaced by {replaced_guest.backup}"
-            )
-            for name in references.references_of(replaced_guest.tree):
-                self.name(name, user)
+        for guest in retained:
+            if guest.uuid != self.exclude_uuid:
+                for name in references.references_of(guest.tree):
+                    self.name(name, StorageUser(guest.label))
 
     def foreign(
         self, definition: foreign_guests.ForeignDefinition | foreign_guests.UnreadableForeign

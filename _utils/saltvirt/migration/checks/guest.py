@@ -37,11 +37,8 @@ def reasons(guest: GuestReport, request: CheckedMigration) -> Iterator[str]:
         )
     if guest.managed_save:
         yield "the guest has a saved memory image: start it, or remove the image, first"
-    if guest.stands_on:
-        yield (
-            f"the guest still runs from the backup {guest.stands_on}: salt-run virt.backup_instant "
-            f"{guest.name} waits until all its blocks are copied"
-        )
+    if guest.incomplete:
+        yield guest.incomplete
     yield from _snapshots(guest)
     yield from _option_conflicts(guest, request)
 

@@ -84,6 +84,16 @@ class HaProvider(Protocol):
     def capacity_reserve(self, hosts: Sequence[facts.Host]) -> CapacityReserve | None:
         """Return the reserve for these inventories; None if none is configured."""
 
+    def capacity(
+        self,
+        hosts: Sequence[facts.Host],
+        request: facts.PlacementRequest,
+        max_guests: Mapping[str, int],
+    ) -> dict[str, Any] | None:
+        """Return how many guests like the request fit without violating the reserve, and what is
+        missing now, as plain data; None without a reserve. max_guests: the number that each host
+        has capacity for."""
+
 
 def _folder(opts: file_lock.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "keepers"

@@ -6,7 +6,8 @@ guest is mistaken for one that is no longer listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import ProgressDisplay
 from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
+from saltvirt.operations.cluster.hooks import GuestSettings
 from saltvirt.operations.core.operation import Checked, Operation, Reasons, Result, failure
 from saltvirt.operations.core.report import OneByOne, Report
 from saltvirt.operations.create import interrupted_create
@@ -32,9 +34,6 @@ from saltvirt.spec import guest, values
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
-# applies further settings to an existing guest (fleet, name, host, test): what was changed or, with
-# test, would be; None if nothing
-ExtraStep = Callable[[Fleet, str, str, bool], "Result | None"]
 _PLACEMENT_KEYS = (
     *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
     *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
@@ -320,7 +319,7 @@ class Deploy:
 
     guests: all guests of the deployment. remove: also purge its guests that are no longer listed.
     at_once: how many are created at a time. screen: shows the steps. provider: as for Init; HA
-    options also apply to existing guests. extra_step: further settings of existing guests. If a
+    options also apply to existing guests. settings: of features, for existing guests. If a
     host refuses a guest, the guest is placed on another host, unless it requires that host.
     """
 
@@ -335,9 +334,9 @@ class Deploy:
         at_once: int = 4,
         screen: ProgressDisplay | None = None,
         provider: ha_provider.HaProvider | None = None,
-        extra_step: ExtraStep | None = None,
+        settings: Sequence[GuestSettings] = (),
     ) -> None:
-        self.provider, self.extra_step = provider, extra_step
+        self.provider, self.settings = provider, settings
         self.fleet, self.policy, self.init_requests = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, screen
@@ -352,7 +351,7 @@ class Deploy:
                 self.mark_unlisted(deploy_plan)
             self._check_placed(deploy_plan, cluster)
             self._apply_ha(deploy_plan, test=True)
-            self._apply_extra_step(deploy_plan, test=True)
+            self._apply_settings(deploy_plan, test=True)
             failed = tuple(
                 f"{name}: {reason}" for name, reason in sorted(deploy_plan.failed.items())
             )
@@ -377,7 +376,7 @@ class Deploy:
                 self.purge(deploy_plan)
             self._carry_out(deploy_plan, cluster)
             self._apply_ha(deploy_plan, test=False)
-            self._apply_extra_step(deploy_plan, test=False)
+            self._apply_settings(deploy_plan, test=False)
         complete = not deploy_plan.failed
         return Result(
             self.deployment,
@@ -391,16 +390,14 @@ class Deploy:
         arguments = self.fleet, self.policy, self.init_requests, self.deployment
         return plan(*arguments, cluster, self.provider)
 
-    def _apply_extra_step(self, deploy_plan: DeployPlan, test: bool) -> None:
-        """Apply the further settings of existing guests."""
-        extra_step = self.extra_step
-        if extra_step is None:
-            return
-        for name, host in sorted(deploy_plan.existing.items()):
+    def _apply_settings(self, deploy_plan: DeployPlan, test: bool) -> None:
+        """Apply the settings of features to existing guests."""
+        existing = sorted(deploy_plan.existing.items())
+        for (name, host), settings in itertools.product(existing, self.settings):
             if name in deploy_plan.failed:
                 continue
             try:
-                done = extra_step(self.fleet, name, host, test)
+                done = settings.apply(self.fleet, name, host, test)
             except errors.VirtError as exc:
                 deploy_plan.failed[name] = exc.text
                 continue

@@ -566,7 +566,7 @@ def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
 def wish(tmp_path, before=None, **options):
     cloud = Cloud(tmp_path, backup_wish=before)
     found = schedules.BackupSchedules(cloud.opts)
-    return cloud, found, found.with_schedule("web1", options)
+    return cloud, found, found.take_options("web1", options)
 
 
 def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
@@ -580,17 +580,17 @@ def test_backup_in_the_metadata_and_beside_it_is_a_contradiction(tmp_path):
 def test_how_it_was_backed_up_is_a_text_or_nothing(tmp_path, before):
     cloud, found, _ = wish(tmp_path, before, backup=False)
     with pytest.raises(errors.BadAnswer, match="hv1: it is not text"):
-        found(cloud, "web1", "hv1", False)
+        found.apply(cloud, "web1", "hv1", False)
 
 
 def test_one_that_says_so_already_is_not_changed(tmp_path):
     cloud, found, options = wish(tmp_path, "no", backup=False, mem=1)
     assert options == {"mem": 1, "metadata": {"backup": "no"}}
-    assert found(cloud, "web1", "hv1", False) is None
-    assert found(cloud, "web2", "hv1", False) is None
+    assert found.apply(cloud, "web1", "hv1", False) is None
+    assert found.apply(cloud, "web2", "hv1", False) is None
     assert [told["name"] for _, _, told in cloud.asked] == ["web1"]
     cloud.says["virt.backup_wish"] = None
-    said = found(cloud, "web1", "hv1", True)
+    said = found.apply(cloud, "web1", "hv1", True)
     assert said.changes == {"backup": {"old": None, "new": "no"}}
     assert said.comment == "would set the backup schedule of web1: no"
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.ha.manager import factory, files, inventory_poller, status_file
+from saltvirt.ha.manager import files, inventory_poller, status_file
 from saltvirt.ha.manager.cluster_provider import ClusterHaProvider
 from saltvirt.ha.manager.desired_state import DesiredStateStore
 from saltvirt.ha.manager.enable import Enable, HaOptions, Ignore
@@ -21,7 +21,13 @@ from saltvirt.ha.model import reserve
 from saltvirt.ha.model.policy import HaPolicy
 from saltvirt.ha.model.registry import MAINTENANCE, UP, HaGuestRecord, HostRecord, Registry
 from saltvirt.ha.model.view import GuestRule, SavedMasterState, View
-from saltvirt.operations.cluster import capacity_claims, failover_capacity, ha_provider, inventory
+from saltvirt.operations.cluster import (
+    capacity_claims,
+    failover_capacity,
+    ha_provider,
+    hooks,
+    inventory,
+)
 from saltvirt.operations.core import operation
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import deploy, explain, init_list
@@ -81,7 +87,7 @@ def init(cloud, name="web1", mem=512, **more):
     more.setdefault("arguments", {"seed": False})
     wanted = InitRequest(name, 1, mem, None, **more)
     report = Report(cloud, name, "init")
-    return Init(cloud, BY, wanted, report, provider=factory.ha_provider(cloud.opts))
+    return Init(cloud, BY, wanted, report, provider=hooks.ha_provider(cloud.opts))
 
 
 # -- virt.init -------------------------------------------------------------------------------------
@@ -120,7 +126,7 @@ def test_nothing_is_asked_for_a_guest_that_is_not_to_be_kept(cloud, ha, monkeypa
 
 def test_without_a_word_of_configuration_no_file_is_read(cloud, monkeypatch):
     del cloud.opts["virt"]["ha"]
-    assert factory.ha_provider(cloud.opts) is None
+    assert hooks.ha_provider(cloud.opts) is None
     monkeypatch.setattr(DesiredStateStore, "read", lambda _: 1 / 0)
     init(cloud).run()
     with pytest.raises(errors.InvalidInput, match="high availability is not configured"):
@@ -290,7 +296,7 @@ def many(cloud, monkeypatch, count, test=False, mem=512, **more):
     monkeypatch.setattr(init_list, "Fleet", cloud)
     asked = [InitRequest(f"web{number}", 1, mem, None, arguments={"seed": False}, **more)
              for number in range(count)]  # fmt: skip
-    one = InitList(cloud, BY, asked, 4, provider=factory.ha_provider(cloud.opts))
+    one = InitList(cloud, BY, asked, 4, provider=hooks.ha_provider(cloud.opts))
     return operation.perform(one, test)
 
 
@@ -349,7 +355,7 @@ def test_one_goes_where_it_breaks_nothing(narrow):
 def test_virt_explain_shows_it(narrow):
     def decide(**more):
         wanted = InitRequest("mid", 1, 240 << 10, None, arguments={"seed": False}, **more)
-        return explain.decide(narrow, BY, wanted, factory.ha_provider(narrow.opts))[0]
+        return explain.decide(narrow, BY, wanted, hooks.ha_provider(narrow.opts))[0]
 
     assert decide().ranked[0].host == "hv001"
     assert decide().rejected["hv002"][0] == "reserve"
@@ -482,7 +488,7 @@ def test_when_a_host_refuses_the_next_one_is_promised(full):
 
 
 def test_what_fails_of_many_gives_its_room_back_while_the_others_are_at_work(full):
-    keeper = factory.ha_provider(full.opts)
+    keeper = hooks.ha_provider(full.opts)
     full.refuses = dict.fromkeys(full.names, "refused: no image")
     with capacity_claims.open_claims(full.opts, keeper) as promises:
         seen = ClusterSnapshot(full, BY, provider=keeper, claims=promises)
@@ -514,7 +520,7 @@ def test_a_damaged_promise_stops_nobody(full, text):
 
 
 def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
-    with capacity_claims.open_claims(full.opts, factory.ha_provider(full.opts)) as promises:
+    with capacity_claims.open_claims(full.opts, hooks.ha_provider(full.opts)) as promises:
         early = facts.Guest("early", vcpus=1, memory_kib=180 << 20)
         promises.claim("hv002", early, {"group": "gone"})
         with pytest.raises(errors.Refused, match="it would violate virt:ha:reserve"):
@@ -523,7 +529,7 @@ def test_a_promise_by_a_rule_that_is_gone_since_has_its_room(full):
 
 def test_of_two_of_one_name_the_first_has_the_promise(full):
     """One of them will be refused, and takes nothing of the other away."""
-    keeper = factory.ha_provider(full.opts)
+    keeper = hooks.ha_provider(full.opts)
     with (
         capacity_claims.open_claims(full.opts, keeper) as one,
         capacity_claims.open_claims(full.opts, keeper) as other,
@@ -536,7 +542,7 @@ def test_of_two_of_one_name_the_first_has_the_promise(full):
 
 def test_of_a_guest_that_its_host_does_not_tell_of_nothing_is_said(full):
     """Its host says what is wrong with it."""
-    keeper = factory.ha_provider(full.opts)
+    keeper = hooks.ha_provider(full.opts)
     assert failover_capacity.on_current_host(keeper, full, "hv002", "nobody") == ""
 
 
@@ -548,7 +554,7 @@ def test_what_is_no_guest_s_name_is_kept_by_nobody(cloud, name):
 
 def test_promises_of_many_hold_one_file_open_and_old_ones_go(full):
     folder, before = Path(full.opts["cachedir"]) / "virt/promised", open_files()
-    with capacity_claims.open_claims(full.opts, factory.ha_provider(full.opts)) as promises:
+    with capacity_claims.open_claims(full.opts, hooks.ha_provider(full.opts)) as promises:
         for number in range(50):
             promises.claim("hv002", facts.Guest(f"web{number}"), None)
         assert open_files() == before + 1
@@ -629,7 +635,7 @@ def test_a_move_keeps_it_unless_a_person_wants_it(narrow):
 
     def move(target, **options):
         report = Report(narrow, "mid", "migrate")
-        keeps = factory.ha_provider(narrow.opts)
+        keeps = hooks.ha_provider(narrow.opts)
         return Migrate(narrow, BY, "mid", target, report, options, provider=keeps)
 
     found = move("hv002").check()
@@ -649,7 +655,7 @@ def test_a_start_keeps_it_unless_a_person_wants_it(narrow):
     narrow.guests["hv002"]["mid"] = guest(memory_kib=203 << 20, state="shutdown")
 
     def start(**options):
-        keeps = factory.ha_provider(narrow.opts)
+        keeps = hooks.ha_provider(narrow.opts)
         return Lifecycle(narrow, "mid", "start", options=options, provider=keeps)
 
     why = "mid on hv002 would violate virt:ha:reserve: if hv000 failed, no host"
@@ -670,7 +676,7 @@ def test_a_copy_keeps_it_unless_a_person_wants_it(narrow):
     narrow.virt_clone = lambda _host, **_asked: {"disks": {}}
 
     def copy(**options):
-        keeps, report = factory.ha_provider(narrow.opts), Report(narrow, "new", "clone")
+        keeps, report = hooks.ha_provider(narrow.opts), Report(narrow, "new", "clone")
         return CloneGuest(narrow, report, "mid", "new", {"seed": False, **options}, provider=keeps)
 
     why = "new on hv002 would violate virt:ha:reserve: if hv000 failed, no host"
@@ -687,14 +693,14 @@ def test_a_rebalance_keeps_it(narrow):
     narrow.guests["hv000"]["mid"] = guest(memory_kib=203 << 20)
     even = Rebalance(narrow, BY, 0, lambda *_: None, Report(narrow, "x", "rebalance"))
     assert even.check().changes["moved"]["mid"] == "hv002"
-    even.provider = factory.ha_provider(narrow.opts)
+    even.provider = hooks.ha_provider(narrow.opts)
     why = "the plan ends here: mid on hv002 would violate virt:ha:reserve: if hv000 failed"
     found = even.check()
     assert found.changes["moved"] == {} and why in found.comment
     done = even.run()
     assert done.changes["moved"] == {} and why in done.comment and "warning" in steps(narrow)
     narrow.opts["virt"]["ha"]["reserve_policy"] = "warn"
-    even.provider = factory.ha_provider(narrow.opts)
+    even.provider = hooks.ha_provider(narrow.opts)
     assert even.check().changes["moved"]["mid"] == "hv002"
     assert "mid on hv002 would violate virt:ha:reserve" in even.check().comment
 
@@ -707,7 +713,7 @@ def test_nobody_waits_for_those_who_are_kept_while_all_is_disarmed(cloud):
         raise AssertionError("it waits")
 
     def drain():
-        keeps, report = factory.ha_provider(cloud.opts), Report(cloud, "hv000", "evacuate")
+        keeps, report = hooks.ha_provider(cloud.opts), Report(cloud, "hv000", "evacuate")
         return Evacuate(cloud, "hv000", BY, None, report, provider=keeps, wait=stuck)
 
     with pytest.raises(AssertionError, match="it waits"):
@@ -735,7 +741,7 @@ def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, gues
         guests={name: HaGuestRecord(target=host) for name, host in guests.items()},
     )  # fmt: skip
     keeps, leads = (
-        factory.ha_provider(cloud.opts),
+        hooks.ha_provider(cloud.opts),
         status_file.EngineReport(0, "salt", leading=True),
     )
     monkeypatch.setattr(
@@ -753,7 +759,7 @@ def test_whether_guests_may_still_come_to_a_host(cloud, monkeypatch, hosts, gues
 
 
 def test_the_engine_is_told_to_ask_the_hosts(cloud):
-    keeps, path = factory.ha_provider(cloud.opts), inventory_poller.refresh_path(cloud.opts)
+    keeps, path = hooks.ha_provider(cloud.opts), inventory_poller.refresh_path(cloud.opts)
     keeps.refresh()
     before = path.stat().st_mtime_ns
     os.utime(path, (1, 1))
@@ -772,14 +778,16 @@ def _runner(cloud):
 
 
 def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
-    assert factory.disarmed(cloud.opts) == ""
+    assert hooks.idle_reason(cloud.opts) == ""
     files.write(
         status_file.state_path(cloud.opts), SavedMasterState(1, Registry(1, 3, armed=False))
     )
-    assert factory.disarmed(cloud.opts) == "high availability is disarmed: run salt-run virt.ha_arm"
+    assert (
+        hooks.idle_reason(cloud.opts) == "high availability is disarmed: run salt-run virt.ha_arm"
+    )
     status_file.state_path(cloud.opts).write_text("{", encoding="utf-8")
-    assert factory.disarmed(cloud.opts) == ""  # what is damaged stops nobody who only looks
-    assert factory.disarmed({"cachedir": str(tmp_path)}) == ""
+    assert hooks.idle_reason(cloud.opts) == ""  # what is damaged stops nobody who only looks
+    assert hooks.idle_reason({"cachedir": str(tmp_path)}) == ""
 
 
 @pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity", "versions"])
@@ -807,7 +815,7 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
 
 
 def test_how_many_more_fit(full):
-    keeps = factory.ha_provider(full.opts)
+    keeps = hooks.ha_provider(full.opts)
     wanted = InitRequest("capacity", 1, 50 << 10, None)
     hosts, _ = inventory.gather(full)
     shown = keeps.capacity(hosts, wanted.request(), dict.fromkeys(full.names, 9))
@@ -823,7 +831,7 @@ def deployed(cloud, monkeypatch, guests, test=False, **more):
     monkeypatch.setattr(deploy, "Fleet", cloud)
     asked = [deploy.parse_guest(name, {"mem": 512, "seed": False, **one}, "shop")
              for name, one in guests.items()]  # fmt: skip
-    one = deploy.Deploy(cloud, BY, asked, "shop", provider=factory.ha_provider(cloud.opts), **more)
+    one = deploy.Deploy(cloud, BY, asked, "shop", provider=hooks.ha_provider(cloud.opts), **more)
     return operation.perform(one, test)["shop"]
 
 
@@ -884,7 +892,7 @@ def test_one_that_is_made_again_is_given_by_its_init_alone(cloud, monkeypatch):
         lambda *_asked: (deploy.interrupted_create.RECREATE, None),
     )
     wanted = deploy.parse_guest("web1", {"mem": 512, "seed": False, "ha": True}, "shop")
-    found = deploy.plan(cloud, BY, [wanted], "shop", provider=factory.ha_provider(cloud.opts))
+    found = deploy.plan(cloud, BY, [wanted], "shop", provider=hooks.ha_provider(cloud.opts))
     assert (found.recreate, found.ha) == ({"web1": "hv000"}, {})
     # its host would say that there is one of the name already
     monkeypatch.setattr(ClusterHaProvider, "local_resources", lambda *_asked: 1 / 0)

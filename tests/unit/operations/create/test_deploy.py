@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -586,14 +587,15 @@ def test_what_else_is_wanted_is_done_for_each_that_is_there_and_failed_at_nothin
         return operation.Result(name, "seen to", {"backup": 1}) if name != "c" else None
 
     wishes = [deploy.parse_guest(name, {"mem": 512}, "shop") for name in "abcd"]
-    one = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", extra_step=also)
+    settings = [SimpleNamespace(apply=also)]
+    one = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop", settings=settings)
     done = one.check() if test else one.run()
     assert asked == [(name, "hv1", test) for name in "abcd"]
     assert "b: no target" in (done.reasons if test else [f"b: {done.details['failed']['b']}"])
     kept = deploy.DeployPlan()
     kept.existing, kept.failed = dict.fromkeys("abcd", "hv1"), {"d": "no"}
     kept.ha_results["a"] = operation.Result("a", "kept", {"ha": 1})
-    one._apply_extra_step(kept, test)
+    one._apply_settings(kept, test)
     assert kept.ha_results == {"a": operation.Result("a", "kept; seen to", {"ha": 1, "backup": 1})}
     assert kept.failed == {"d": "no", "b": "no target"}
     plain = deploy.Deploy(cloud, policy.from_config(None, None), wishes, "shop")
