@@ -21,6 +21,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
+from saltvirt.operations.access import runner
 from saltvirt.operations.core import result
 
 with saltvirt.later():
@@ -71,7 +72,7 @@ def _per_host(fleet, host, function, take):
     return by_host
 
 
-@result.reporting
+@runner.reporting
 def query(host=None, quiet=False):
     """
     List all guests on all hosts, with CPU, memory, state, graphics, disks and NICs.
@@ -96,7 +97,7 @@ def query(host=None, quiet=False):
         return location_cache.with_last_seen(__opts__, guests)
 
 
-@result.reporting
+@runner.reporting
 def list(host=None, quiet=False, hyper=None):
     """
     List the names of the guests, by host and state.
@@ -124,7 +125,7 @@ def list(host=None, quiet=False, hyper=None):
         return _per_host(fleet, host or hyper, "virt.vm_state", by_state)
 
 
-@result.reporting
+@runner.reporting
 def host_info(host=None):
     """
     Show CPUs, memory and disk space of each hypervisor, and how much of each is free.
@@ -151,7 +152,7 @@ def host_info(host=None):
         return {**summaries, **({"retcode": 1} if unreachable else {})}
 
 
-@result.reporting
+@runner.reporting
 def versions(host=None):
     """
     Show the versions of Salt Virt, Salt, Python and libvirt on each hypervisor, and which hosts are
@@ -180,7 +181,7 @@ def versions(host=None):
     return {**answer, "retcode": 1} if wrong else answer
 
 
-@result.reporting
+@runner.reporting
 def next_host():
     """
     Show the host on which the next small guest would be placed.
@@ -221,7 +222,7 @@ def _init_request(name, cpu, mem, image, hypervisor, host, options):
     )  # fmt: skip
 
 
-@result.reporting
+@runner.reporting
 def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     Explain where ``virt.init`` with these arguments would place the guest. Changes nothing.
@@ -258,7 +259,7 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     }
 
 
-@result.reporting
+@runner.reporting
 def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     """
     Show how many more guests of a given size fit: on each host, in total, and after the loss of one
@@ -334,7 +335,7 @@ def _reserved(reserve, total):
     return {"total_with_reserve": min(total, reserve["fit"]), "reserve": reserve}
 
 
-@result.reporting_several
+@runner.reporting_several
 def init(
     name,
     cpu,
@@ -431,7 +432,7 @@ def init(
         return operation.perform(name_or_init, test)
 
 
-@result.reporting
+@runner.reporting
 def vm_info(name, quiet=False):
     """
     Show one guest with everything that ``virt.query`` shows, and the details of its disks.
@@ -453,7 +454,7 @@ def vm_info(name, quiet=False):
         return {host: {**details, "vm_info": details}}
 
 
-@result.reporting
+@runner.reporting
 def where(name):
     """
     Show which host has a guest, and the guest's state.
@@ -473,7 +474,7 @@ def where(name):
     return result.done(name, f"{name} is {state} on {host}", host=host, state=state)
 
 
-@result.reporting
+@runner.reporting
 def repair(apply=False, test=False, name=None, finding=None):
     """
     Show leftovers of interrupted operations; with ``apply``, repair them.

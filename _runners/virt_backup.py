@@ -12,7 +12,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt import errors, units
@@ -35,7 +35,7 @@ def __virtual__():
     return __virtualname__
 
 
-@result.reporting
+@runner.reporting
 def backup(name, to=None, full=False, test=False, host=None):
     """
     Back up a guest to a target of ``virt:backup:targets``, whose machine reads the guest's disks
@@ -67,7 +67,7 @@ def backup(name, to=None, full=False, test=False, host=None):
         return operation.perform(backup_job, test)
 
 
-@result.reporting
+@runner.reporting
 def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, scheduled=False):
     """
     Back up every guest whose newest good backup is older than ``hours``. Use it in a schedule of
@@ -103,7 +103,7 @@ def backup_due(guests="*", hours=24, to=None, at_once=4, test=False, scheduled=F
         )
 
 
-@result.reporting
+@runner.reporting
 def backups(name=None, to=None):
     """
     List the backups.
@@ -129,7 +129,7 @@ def backups(name=None, to=None):
     return {**by_target, **({"unreachable": silent, "retcode": 1} if silent else {})}
 
 
-@result.reporting
+@runner.reporting
 def backup_restore(
     name, backup="latest", to=None, new=None, host=None, overcommit=False, name_is_free=False,
     in_place=False, stop=False, disk=None, missing=False, test=False, instant=False, seed=None,
@@ -190,7 +190,7 @@ def backup_restore(
         return operation.perform(restore_operation.RestoreBackup(fleet, request, progress), test)
 
 
-@result.reporting
+@runner.reporting
 def backup_confirm(name, test=False, host=None):
     """
     Keep the guest, or the disk, that ``virt.backup_restore`` with ``in_place`` has restored: the
@@ -215,7 +215,7 @@ def backup_confirm(name, test=False, host=None):
         return operation.perform(replaced_guest.CommitRestore(fleet, name, progress, host), test)
 
 
-@result.reporting
+@runner.reporting
 def backup_undo(name, stop=False, test=False, host=None):
     """
     Undo ``virt.backup_restore`` with ``in_place``: the replaced guest is brought back. The restored
@@ -241,7 +241,7 @@ def backup_undo(name, stop=False, test=False, host=None):
         )
 
 
-@result.reporting
+@runner.reporting
 def backup_prune(name=None, to=None, test=False):
     """
     Remove the backups that no retention rule of their target keeps (``virt:backup:retention``).
@@ -269,7 +269,7 @@ def backup_prune(name=None, to=None, test=False):
         return operation.perform(target_upkeep.Prune(fleet, guest, to, progress), test)
 
 
-@result.reporting
+@runner.reporting
 def backup_verify(name=None, backup="all", to=None, days=None, test=False, limit=None):
     """
     Verify backups at their target: read them and compare them with the digests of the data that was
@@ -308,7 +308,7 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, limit
         return operation.perform(verification, test)
 
 
-@result.reporting
+@runner.reporting
 def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
     """
     List a folder of a guest from a backup. The target's machine reads the backup with libguestfs.
@@ -337,7 +337,7 @@ def backup_ls(name, path="/", backup="latest", to=None, filesystem=None):
         return files.ListFiles(fleet, request, progress).run().answer()
 
 
-@result.reporting
+@runner.reporting
 def backup_get(
     name, path, dest=None, backup="latest", to=None, filesystem=None, max_size="1GiB", test=False
 ):
@@ -390,7 +390,7 @@ def _text(value, argument):
     return value
 
 
-@result.reporting
+@runner.reporting
 def backup_instant(name=None, timeout=3600, test=False):
     """
     Finish a live restore (``virt.backup_restore`` with ``instant``): wait until all blocks have

@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt import errors, units
@@ -34,7 +34,7 @@ def __virtual__():
     return __virtualname__
 
 
-@result.reporting
+@runner.reporting
 def console(name, force=False, escape="^]"):
     """
     Connect this terminal to a guest's serial console through the master, without SSH and without a
@@ -59,7 +59,7 @@ def console(name, force=False, escape="^]"):
         return console_operation.run(fleet, str(name), taken, str(escape))
 
 
-@result.reporting
+@runner.reporting
 def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False):
     """
     Run a command in a guest through the QEMU guest agent, as the agent's user (root). Neither the
@@ -103,7 +103,7 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
         return agent_client.run(fleet, str(name), request)
 
 
-@result.reporting
+@runner.reporting
 def put(name, local, remote, mode=None, overwrite=False, atomic=True):
     """
     Copy a file of the master to a guest through the QEMU guest agent. The file appears only when it
@@ -140,7 +140,7 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
         )
 
 
-@result.reporting
+@runner.reporting
 def get(name, remote, local, overwrite=False, max_size="1GiB"):
     """
     Copy a file of a guest to the master through the QEMU guest agent. The file appears only when it
@@ -180,7 +180,7 @@ def _text(value, argument):
     return value
 
 
-@result.reporting
+@runner.reporting
 def display(name):
     """
     List the displays and serial ports of a guest: type, location on the host, and how to connect
@@ -202,7 +202,7 @@ def display(name):
         return verbs.display(fleet, str(name))
 
 
-@result.reporting
+@runner.reporting
 def screenshot(name, width=480, screen=0):
     """
     Take a small screenshot of a running guest.
@@ -223,7 +223,7 @@ def screenshot(name, width=480, screen=0):
         return verbs.screenshot(fleet, str(name), width, screen)
 
 
-@result.reporting
+@runner.reporting
 def ticket(name, kind="display", digest=None, screen=0, force=False):
     """
     Create a ticket for a guest's display or serial port. It can be used once, within 30 seconds, by
@@ -252,7 +252,7 @@ def ticket(name, kind="display", digest=None, screen=0, force=False):
         return verbs.ticket(fleet, user, str(name), str(kind), digest, screen=screen, force=force)
 
 
-@result.reporting
+@runner.reporting
 def watch(digest):
     """
     Create a ticket for events of the cloud. It can be used once, within 30 seconds, by the user who

@@ -11,6 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
+from saltvirt.operations.access import runner
 from saltvirt.operations.core import result
 
 with saltvirt.later():
@@ -35,7 +36,7 @@ def __virtual__():
     return __virtualname__
 
 
-@result.reporting
+@runner.reporting
 def deployed(guests, deployment="default", defaults=None, remove=False, at_once=4, test=False):
     """
     Deploy the guests of a list that do not exist. Existing guests are not changed, and their
@@ -86,7 +87,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
         return operation.perform(deployment_job, test)
 
 
-@result.reporting
+@runner.reporting
 def started(host):
     """
     For a reactor on ``salt/minion/*/start``: run ``state.orchestrate virt.orch.hypervisor`` for a

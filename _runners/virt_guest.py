@@ -14,7 +14,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt import errors, settings, units
@@ -47,7 +47,7 @@ def _verb(name, verb, test, wait_s=0, options=None, host=None):
         return operation.perform(change, test)
 
 
-@result.reporting
+@runner.reporting
 def start(name, test=False, overcommit=False, host=None):
     """
     Start a guest. The host refuses if its running guests would exceed the limits of
@@ -73,7 +73,7 @@ def start(name, test=False, overcommit=False, host=None):
     return _verb(name, "start", test, options=options, host=host)
 
 
-@result.reporting
+@runner.reporting
 def shutdown(name, test=False, timeout=60):
     """
     Ask the operating system of a guest to shut down (ACPI power button, every 10 s), and wait until
@@ -96,7 +96,7 @@ def shutdown(name, test=False, timeout=60):
     return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
 
 
-@result.reporting
+@runner.reporting
 def force_off(name, test=False):
     """
     Power off a guest immediately.
@@ -115,7 +115,7 @@ def force_off(name, test=False):
     return _verb(name, "force_off", test)
 
 
-@result.reporting
+@runner.reporting
 def pause(name, test=False):
     """
     Pause a guest. It keeps its memory and gets no CPU time.
@@ -134,7 +134,7 @@ def pause(name, test=False):
     return _verb(name, "pause", test)
 
 
-@result.reporting
+@runner.reporting
 def resume(name, test=False, host=None):
     """
     Resume a paused guest. Refused if the guest's disks are on shared storage and a hypervisor that
@@ -156,7 +156,7 @@ def resume(name, test=False, host=None):
     return _verb(name, "resume", test, host=host)
 
 
-@result.reporting
+@runner.reporting
 def reset(name, test=False):
     """
     Reset a guest, like its reset button.
@@ -175,7 +175,7 @@ def reset(name, test=False):
     return _verb(name, "reset", test)
 
 
-@result.reporting
+@runner.reporting
 def snapshots(name):
     """
     List the snapshots of a guest, the oldest first: time, kind (internal or external), state of the
@@ -197,7 +197,7 @@ def snapshots(name):
         return snapshot_operations.listing(fleet, name).answer()
 
 
-@result.reporting
+@runner.reporting
 def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce=False):
     """
     Take a snapshot of a guest. For a guest that is off, it is refused under the same conditions as
@@ -234,7 +234,7 @@ def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce
         return operation.perform(taken, test)
 
 
-@result.reporting
+@runner.reporting
 def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
     Revert a guest to a snapshot. For a guest that is off, it is refused under the same conditions
@@ -268,7 +268,7 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
         )
 
 
-@result.reporting
+@runner.reporting
 def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     """
     Delete snapshots of a guest. The guest and its disks are not changed. For a guest that is off,
@@ -306,7 +306,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         return operation.perform(deletion, test)
 
 
-@result.reporting
+@runner.reporting
 def purge(name, delete_key=True, test=False, force=False):
     """
     Remove a guest, its own disks and its minion key. Nothing else is deleted.
@@ -336,7 +336,7 @@ def purge(name, delete_key=True, test=False, force=False):
         return operation.perform(purge_operation.Purge(fleet, name, delete_key, force=forced), test)
 
 
-@result.reporting
+@runner.reporting
 def rename(name, new, test=False, **kwargs):
     """
     Rename a stopped guest: its definition, its disk files, the identity of its minion and its key.
@@ -364,7 +364,7 @@ def rename(name, new, test=False, **kwargs):
         )
 
 
-@result.reporting
+@runner.reporting
 def clone(name, new, start=False, test=False, **kwargs):
     """
     Clone a stopped guest on its host, with disks, addresses and an identity of its own; the clone's
@@ -396,7 +396,7 @@ def clone(name, new, start=False, test=False, **kwargs):
         return operation.perform(copy, test)
 
 
-@result.reporting
+@runner.reporting
 def authorize(name, host, pillar=None, test=False):
     """
     Authorize a hypervisor to submit the minion key of a new guest, once, within ten minutes.
@@ -421,7 +421,7 @@ def authorize(name, host, pillar=None, test=False):
         return operation.perform(authorize_operation.Authorize(fleet, name, host, pillar), test)
 
 
-@result.reporting
+@runner.reporting
 def seed_eject(name, test=False):
     """
     Detach and delete a guest's cloud-init volume, which contains the guest's key.
@@ -445,7 +445,7 @@ def seed_eject(name, test=False):
         return operation.perform(eject.Eject(fleet, name), test)
 
 
-@result.reporting
+@runner.reporting
 def own(name, owner=None, test=False):
     """
     Set the owner of a guest, for ``owned`` grants and quotas of ``virt:rights``. A limited user
@@ -468,7 +468,7 @@ def own(name, owner=None, test=False):
         return operation.perform(owner_operation.SetOwner(fleet, name, owner), test)
 
 
-@result.reporting
+@runner.reporting
 def label(name, labels=None, test=False):
     """
     Set the labels of a guest, for grants of ``virt:rights`` by ``labels``; they replace all
@@ -492,7 +492,7 @@ def label(name, labels=None, test=False):
         return operation.perform(owner_operation.SetLabels(fleet, name, labels), test)
 
 
-@result.reporting
+@runner.reporting
 def owners():
     """
     List the owners of guests, or show what is wrong in ``virt:rights``; until that is fixed, users

@@ -14,7 +14,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt.ha.manager import arm, enable, fencing, move, rule, setup, status
@@ -30,7 +30,7 @@ def __virtual__():
     return __virtualname__
 
 
-@result.reporting
+@runner.reporting
 def ha_enable(
     name,
     priority=None,
@@ -82,7 +82,7 @@ def ha_enable(
         return operation.perform(enable.Enable(fleet, name, request), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_disable(name, missing=False, test=False):
     """
     Disable high availability for a guest. The guest itself is not changed, and starts with its host
@@ -106,7 +106,7 @@ def ha_disable(name, missing=False, test=False):
         return operation.perform(enable.Disable(fleet, name, missing), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_ignore(name, off=False, test=False):
     """
     Make high availability ignore a guest temporarily, in order to stop it or to work on it
@@ -132,7 +132,7 @@ def ha_ignore(name, off=False, test=False):
         return operation.perform(enable.Ignore(fleet, name, off), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_move(name, host, live=True, test=False):
     """
     Make high availability move a guest to another host, and wait until the engine reports where it
@@ -155,7 +155,7 @@ def ha_move(name, host, live=True, test=False):
         return operation.perform(move.MoveGuest(fleet, name, host, live), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_setup(host=None, test=False):
     """
     Install the agents on the hosts of ``virt:ha:members``, and send them their settings, which must
@@ -177,7 +177,7 @@ def ha_setup(host=None, test=False):
         return operation.perform(setup.Setup(fleet, host), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_rule(
     name,
     guests=None,
@@ -223,7 +223,7 @@ def ha_rule(
         return operation.perform(rule.ConfigureRule(fleet, name, arguments, remove is True), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_arm(test=False):
     """
     Arm high availability again: failed hosts are fenced, and their guests are started elsewhere.
@@ -243,7 +243,7 @@ def ha_arm(test=False):
         return operation.perform(arm.Arm(fleet, True), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_disarm(test=False):
     """
     Disarm high availability for the whole cloud: nothing is fenced or restarted, and the hosts'
@@ -264,7 +264,7 @@ def ha_disarm(test=False):
         return operation.perform(arm.Arm(fleet, False), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_confirm_off(host, test=False):
     """
     Confirm that a host is off, or will never again write to its guests' disks, after you have
@@ -289,7 +289,7 @@ def ha_confirm_off(host, test=False):
         return operation.perform(arm.ConfirmOff(fleet, host), test)
 
 
-@result.reporting
+@runner.reporting
 def ha_status():
     """
     Show the status of high availability: the leader, the hosts, the guests, what would happen if a
@@ -315,7 +315,7 @@ def ha_status():
         return operation.perform(status.HaStatus(fleet))
 
 
-@result.reporting
+@runner.reporting
 def ha_simulate(lose, test=False):
     """
     Simulate the failure of a host, with the current data of all hosts: show where the guests of
@@ -338,7 +338,7 @@ def ha_simulate(lose, test=False):
         return operation.perform(status.Simulate(fleet, lose), test)
 
 
-@result.reporting
+@runner.reporting
 def fence(host, test=False):
     """
     Switch off a host with its fence devices, in their order, until one of them confirms that it is

@@ -10,7 +10,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt.metrics.exporter import readers, source, text
@@ -26,7 +26,7 @@ def __virtual__():
     return __virtualname__
 
 
-@result.reporting
+@runner.reporting
 def metrics(path=None):
     """
     Return the metrics that the engine ``virt_exporter`` of this master would serve now, for a text

@@ -12,7 +12,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 from saltvirt.placement.rebalance import THRESHOLD
 
 with saltvirt.later():
@@ -42,7 +42,7 @@ def _policy():
     return policy.of_master(__opts__)
 
 
-@result.reporting
+@runner.reporting
 def migrate(name, target="", test=False, **kwargs):
     """
     Migrate a guest to another host with its disks, over TLS, live if it is running.
@@ -83,7 +83,7 @@ def _mover(other_guests=False, plans=None):
     return migrate_operation.mover(dict(__opts__), _policy(), other_guests, plans)
 
 
-@result.reporting
+@runner.reporting
 def evacuate(host, reason="evacuated", timeout=600, test=False):
     """
     Evacuate a host: it gets no new guests, and its guests are migrated to other hosts.
@@ -124,7 +124,7 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
         return operation.perform(drain, test)
 
 
-@result.reporting
+@runner.reporting
 def restore(host, test=False):
     """
     End the maintenance of a host and bring back the guests that this master moved away. The host
@@ -161,7 +161,7 @@ def _guest_names(names_arg, argument):
     return [names.guest(str(item).strip()) for item in names_arg or () if str(item).strip()]
 
 
-@result.reporting
+@runner.reporting
 def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
     """
     Show migrations that would balance the cloud; with ``apply``, perform them.
@@ -200,7 +200,7 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         return operation.perform(even, test or not apply)
 
 
-@result.reporting
+@runner.reporting
 def migratable(name, target=""):
     """
     Check whether a guest can be migrated. Changes nothing.
@@ -229,7 +229,7 @@ def migratable(name, target=""):
     return check_result.answer()
 
 
-@result.reporting
+@runner.reporting
 def migrate_abort(name):
     """
     Abort the running migration of a guest; the guest continues to run on its current host.
@@ -254,7 +254,7 @@ def migrate_abort(name):
     return {str(name): {"result": True, "comment": "; ".join(parts)}}
 
 
-@result.reporting
+@runner.reporting
 def migrate_recover(name, lost="", removed=False):
     """
     Finish an interrupted migration of a guest: both hosts are queried, and one of them has the
@@ -293,7 +293,7 @@ def migrate_recover(name, lost="", removed=False):
     return {str(name): recovery_report}
 
 
-@result.reporting
+@runner.reporting
 def migrate_unfinished():
     """
     List interrupted and running migrations on all hosts.

@@ -11,7 +11,7 @@ import saltvirt
 
 saltvirt = saltvirt.fresh()
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.core import result
+from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt import errors, units
@@ -43,7 +43,7 @@ def _show(text):
     report.screen(__salt__, __opts__).line(text)
 
 
-@result.reporting
+@runner.reporting
 def certs(host=None, ask=True):
     """
     List the certificates of each hypervisor: names, CA, expiry, time of renewal, and whether the
@@ -71,7 +71,7 @@ def certs(host=None, ask=True):
     return {**answer, "problems": wrong, "retcode": 1} if wrong else answer
 
 
-@result.reporting
+@runner.reporting
 def revoke(host, undo=False, force=False):
     """
     Revoke all certificates of a hypervisor on all other hypervisors, and issue no new ones to it.
@@ -119,7 +119,7 @@ def revoke(host, undo=False, force=False):
     }  # fmt: skip
 
 
-@result.reporting
+@runner.reporting
 def rotate_ca(skip=None, test=False):
     """
     Replace both CAs in steps, so that all hypervisors can always connect to each other: all hosts

@@ -62,6 +62,13 @@ def key(name):
     return ".".join(parts[:2]) if parts[0] in FEATURES else parts[0]
 
 
+def part(name):
+    """Return the package of a module for which cycles are excluded: its key in LAYER, and within
+    ``operations`` the package below it."""
+    parts = name.split(".")[1:]
+    return ".".join(parts[:2]) if parts[:1] == ["operations"] else key(".".join(parts))
+
+
 @functools.cache
 def parsed(path):
     """Return the statements of a file that import, and all names that it uses."""

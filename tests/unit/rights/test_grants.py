@@ -47,7 +47,7 @@ def public(path):
 def test_every_verb_passes_the_one_check_and_has_its_rule(path):
     for node in public(path):
         decorators = {ast.unparse(one) for one in node.decorator_list}
-        assert decorators & {"result.reporting", "result.reporting_several"}, node.name
+        assert decorators & {"runner.reporting", "runner.reporting_several"}, node.name
         assert node.name in verbs.RULES, f"virt.{node.name} is denied to everybody: say what it is"
 
 

@@ -6,10 +6,11 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.operations.access import runner
 from saltvirt.operations.core import result
 
 
-@result.reporting
+@runner.reporting
 def move(name, target, test=False, **kwargs):
     """A function of the runner."""
     if target == "nowhere":
@@ -51,7 +52,7 @@ def test_an_error_of_ours_is_said_to_be_one():
     assert "internal error: ZeroDivisionError" in data["web1"]["comment"]
 
 
-@result.reporting
+@runner.reporting
 def write(name, path=None):
     """A function of the runner on a master whose disk is full."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([path] if path else []))
@@ -64,7 +65,7 @@ def test_a_full_disk_of_the_master_is_no_error_of_ours():
     assert found["comment"] == "this master cannot write its files: No space left on device"
 
 
-@result.reporting
+@runner.reporting
 def sweep(name, force=False, keep=True, deep=None):
     """A function of the runner that deletes."""
     return result.done(name, "swept", force=force, keep=keep, deep=deep)
@@ -96,7 +97,7 @@ def test_a_name_of_digits_is_a_text():
     assert answer == {"10": {"result": None, "comment": "it would move", "changes": {"host": "11"}}}
 
 
-@result.reporting
+@runner.reporting
 def remove(name, force=False, keep=True, seed=True, label=None, test=False, **kwargs):
     """Another one, with flags."""
     said = {"force": force, "keep": keep, "seed": seed, "label": label, "test": test}
