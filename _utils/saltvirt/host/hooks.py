@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from saltvirt import features
 
-# modules with a class Hooks; a feature that is not installed has none
+# modules with HOOKS; a feature that is not installed has none
 MODULES = ("backup.export.hooks", "ha.agent.hooks")
 
 
@@ -62,4 +62,4 @@ class HostHooks:
 @functools.cache
 def installed() -> tuple[HostHooks, ...]:
     """Return the hooks of the installed features."""
-    return tuple(module.Hooks() for module in features.installed(MODULES))
+    return tuple(module.HOOKS for module in features.installed(MODULES))

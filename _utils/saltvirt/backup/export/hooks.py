@@ -9,7 +9,7 @@ from saltvirt.backup.export import live_restores, replaced_guest
 from saltvirt.host.hooks import HostHooks, RetainedGuest
 
 
-class Hooks(HostHooks):
+class BackupHostHooks(HostHooks):
     """See HostHooks."""
 
     def check_operation(self, operation: str, name: str) -> None:
@@ -57,3 +57,6 @@ class Hooks(HostHooks):
         from saltvirt.backup.export import request  # noqa: PLC0415 - every job imports the hooks
 
         return request.interrupted_guests()
+
+
+HOOKS = BackupHostHooks()

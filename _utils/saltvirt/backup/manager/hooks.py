@@ -7,9 +7,12 @@ from saltvirt.operations.cluster.hooks import MasterHooks
 from saltvirt.system import file_lock
 
 
-class Hooks(MasterHooks):
+class BackupMasterHooks(MasterHooks):
     """See MasterHooks."""
 
     def guest_settings(self, opts: file_lock.Opts) -> BackupSchedules:
         """See MasterHooks."""
         return BackupSchedules(opts)
+
+
+HOOKS = BackupMasterHooks()

@@ -6,7 +6,7 @@ from saltvirt import errors, sanitize
 from saltvirt.host.hooks import HostHooks
 
 
-class Hooks(HostHooks):
+class HaHostHooks(HostHooks):
     """See HostHooks."""
 
     def check_autostart(self, name: str) -> None:
@@ -40,3 +40,6 @@ class Hooks(HostHooks):
         from saltvirt.ha.agent import install  # noqa: PLC0415 - as above
 
         return install.port()
+
+
+HOOKS = HaHostHooks()

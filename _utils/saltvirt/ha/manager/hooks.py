@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from saltvirt.system import file_lock
 
 
-class Hooks(MasterHooks):
+class HaMasterHooks(MasterHooks):
     """See MasterHooks."""
 
     def off_proofs(self, opts: file_lock.Opts) -> dict[str, str]:
@@ -34,3 +34,6 @@ class Hooks(MasterHooks):
         from saltvirt.ha.manager.cluster_provider import ClusterHaProvider  # noqa: PLC0415 - who uses it pays for it
 
         return ClusterHaProvider(opts)
+
+
+HOOKS = HaMasterHooks()

@@ -1,5 +1,5 @@
-"""The decorators of runner functions: they check arguments and the rights of the caller, and turn an
-error into one line and an exit code."""
+"""The decorators of runner functions: they check arguments and the rights of the caller, and report
+an error in one line with an exit code."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from saltvirt.operations.cluster.ha_provider import HaProvider
 from saltvirt.operations.core.operation import Result
 from saltvirt.system import file_lock
 
-# modules with a class Hooks; a feature that is not installed has none
+# modules with HOOKS; a feature that is not installed has none
 MODULES = ("ha.manager.hooks", "backup.manager.hooks")
 
 
@@ -46,7 +46,7 @@ class MasterHooks:
 @functools.cache
 def installed() -> tuple[MasterHooks, ...]:
     """Return the hooks of the installed features."""
-    return tuple(module.Hooks() for module in features.installed(MODULES))
+    return tuple(module.HOOKS for module in features.installed(MODULES))
 
 
 def ha_provider(opts: file_lock.Opts) -> HaProvider | None:
