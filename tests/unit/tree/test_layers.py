@@ -25,7 +25,7 @@ def test_what_finds_the_library_stands_alone(name):
 
 
 # cycles of packages that are still there; none may be added
-UNRESOLVED = [["design", "diff"], ["host", "images", "seed"], ["fleet", "pki"]]
+UNRESOLVED = [["design", "diff"], ["fleet", "pki"]]
 
 
 def name_of(path):
@@ -110,7 +110,7 @@ def test_no_package_imports_itself_through_others():
     for name, path in modules.items():
         others = {layers.part(other) for other in layers.imported(path, modules)}
         graph.setdefault(layers.part(name), set()).update(others - {layers.part(name)})
-    assert layers.cycles(graph) == UNRESOLVED
+    assert [cycle for cycle in layers.cycles(graph) if cycle not in UNRESOLVED] == []
 
 
 def test_every_package_that_is_named_is_there():
