@@ -26,7 +26,6 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import settings, units
-    from saltvirt.answers import power as power_answer
     from saltvirt.host import connection, hooks
     from saltvirt.host.domain import (
         creation,
@@ -42,15 +41,11 @@ with saltvirt.later():
         pending_changes as waiting,
     )
     from saltvirt.host.domain import power as host_power  # a function here has the same name
-    from saltvirt.host.migration import move_journal
-    from saltvirt.host.node import job_steps
     from saltvirt.host.provision import admission
-    from saltvirt.host.storage import overlays
+    from saltvirt.host.provision import start as host_start  # a function here has the same name
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from salt_dunders import __salt__
 
 __virtualname__ = "virt"
@@ -581,16 +576,7 @@ def start(name, test=False, **kwargs):
 
         salt '*' virt.start <domain>
     """
-    return _admitted(name, "start", _started, kwargs, values.flag(test, "test"))
-
-
-def _started(dom, admission_config, test):
-    move_journal.require_startable(dom)
-    for feature in hooks.installed():
-        feature.check_start(dom.name())
-    overlays.refuse_start(dom.connect(), dom)
-    admission.check_start(dom.connect(), admission_config, dom)
-    return True if test else lifecycle.start(dom)
+    return _admitted(name, "start", host_start.start, kwargs, values.flag(test, "test"))
 
 
 def stop(name, **kwargs):
@@ -654,58 +640,6 @@ def reset(vm_, **kwargs):
         salt '*' virt.reset <domain>
     """
     return _change(vm_, "reset", lifecycle.reset, kwargs)
-
-
-def power(name, verb, when, last_seen=False, timeout=0, overcommit=None, placement=None, **kwargs):
-    """
-    Start, stop, pause, resume or reset a guest if it is in one of the given states. The runner
-    functions of the same names call it, so that each needs a single job.
-
-    :param name: name of the guest
-    :param verb: ``start``, ``shutdown``, ``stop``, ``pause``, ``resume`` or ``reset``
-    :param when: list of states in which the operation is performed; in other states nothing is done
-    :param last_seen: no other host was queried: nothing is done with a guest that is off here, that
-        is being migrated, or whose migration was interrupted, because it may be on another host
-    :param timeout: for ``shutdown``: seconds to wait for the guest's system; the request is sent
-        every 10 s, and the guest is not powered off after that
-    :param overcommit: as for ``virt.start``
-    :param placement: as for ``virt.start``
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``before``, the previous state, or None if it is not certain that the
-        guest is here; ``after``, the state after the operation, or None
-
-    :raises OperationFailed: libvirt refused; the message contains its error
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.power web1 stop when='[running, paused]'
-    """
-    verb = values.choice("start", "shutdown", "stop", "pause", "resume", "reset")(verb, "verb")
-    when = values.list_of(values.word)(when, "when")
-    timeout_s = units.parse_number(timeout, "timeout")
-    admitted = {"overcommit": overcommit, "placement": placement}
-    acts: dict[str, Callable[[], object]] = {
-        "start": lambda: start(name, **admitted, **kwargs),
-        "stop": lambda: stop(name, **kwargs),
-        "pause": lambda: pause(name, **kwargs),
-        "resume": lambda: resume(name, **kwargs),
-        "reset": lambda: reset(name, **kwargs),
-    }
-    with _locked(verb, name):
-        with _connect(kwargs) as conn:
-            before = host_power.before(conn, name, last_seen)
-        if before not in when:
-            return power_answer.PowerChange(before).to_answer()
-        if verb in acts:
-            acts[verb]()
-    if verb not in acts:  # the lock is not held, so that the guest can be powered off meanwhile
-        steps_dir = job_steps.folder(__salt__["config.get"])
-        _on(name, lifecycle.off_within, kwargs, timeout_s, lambda: job_steps.record_step(steps_dir))
-    with _connect(kwargs) as conn:
-        return power_answer.PowerChange(before, host_power.after(conn, name)).to_answer()
 
 
 def ctrl_alt_del(vm_, **kwargs):

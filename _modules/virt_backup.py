@@ -562,7 +562,7 @@ def backup_confirm(vm_, test=False, unused=(), **kwargs):
     :param vm_: name of the guest
     :param test: only show what would be deleted
     :param unused: paths on shared storage that no other host uses, as the caller has verified; the
-        runner verifies it with ``virt.storage_users``
+        runner asks all other hosts
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dictionary: ``delete`` (paths), ``keep`` (path to the reason) and, if there are any,

@@ -40,10 +40,10 @@ with saltvirt.later():
     from saltvirt.host.provision import rename as host_rename
     from saltvirt.host.provision import update as host_update
     from saltvirt.host.snapshot import snapshots
-    from saltvirt.host.storage import shared_writable, sharing, usage
-    from saltvirt.spec import base, guest, profiles, values
+    from saltvirt.host.storage import sharing
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # an argument here has the same name
+    from saltvirt.spec import guest, profiles, values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -506,7 +506,7 @@ def seed_eject(name, last_seen=False, **kwargs):
     Call it when the guest's minion has connected; ``salt-run virt.init … wait=True`` does this.
 
     :param name: name of the guest
-    :param last_seen: as for ``virt.power``: no other host was queried
+    :param last_seen: no other host was queried
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True if there was a volume, False if there was none; with ``last_seen``, None if the
@@ -581,7 +581,7 @@ def purge(
         domains; ``none``
     :param test: only show what would be deleted
     :param unused: paths on shared storage that no other host uses, as the caller has verified; the
-        runner verifies it with ``virt.storage_users``
+        runner asks all other hosts
     :param force: False: refuse a guest that is not off, as ``salt-run virt.purge`` does; by default
         it is powered off, as with Salt 3007
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
@@ -644,55 +644,6 @@ def _end_migration(dom):
             f"and is "
             "completed now"
         )
-
-
-def shared_disks(vm_, **kwargs):
-    """
-    List the disks of a domain that other hosts may have, so that a copy of the domain there could
-    write to them.
-
-    :param vm_: name of the domain
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary of disks to the reason; empty if all writable disks are local to this host
-
-    :raises NotFound: the domain does not exist
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.shared_disks web1
-    """
-    with _connect(kwargs) as conn:
-        return shared_writable.shared_disks(lookup.lookup(conn, vm_))
-
-
-def storage_users(places, **kwargs):
-    """
-    Check whether this host uses files on shared storage. Changes nothing.
-
-    :param places: dictionary of paths to their descriptions: ``path``, ``inode``, ``ids``,
-        ``names``; as in ``shared`` of ``virt.purge`` with ``test=True``
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: each path to the reason to keep it, or None if nothing on this host uses it
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt 'hyper*' virt.storage_users '{/nfs/web1.qcow2: {path: /nfs/web1.qcow2}}'
-    """
-    try:
-        identities = [
-            sharing.FileIdentity.from_answer(identity, "places")
-            for identity in base.mapping(places, "places").values()
-        ]
-    except errors.BadAnswer as exc:
-        raise errors.InvalidInput(f"{exc}; pass the entries of virt.purge test=True") from exc
-    with _connect(kwargs) as conn:
-        return usage.users_here(conn, identities, _admission().images_dir)
 
 
 def leftovers(**kwargs):
@@ -798,7 +749,7 @@ def remove_made(vm_, test=False, unused=(), **kwargs):
     :param vm_: name of the guest, which need not exist any more
     :param test: only show what would be deleted
     :param unused: paths on shared storage that no other host uses, as the caller has verified; the
-        runner verifies it with ``virt.storage_users``
+        runner asks all other hosts
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: True, if nothing is left; with ``test`` a dictionary: ``delete`` (paths), ``keep``

@@ -27,9 +27,6 @@ with saltvirt.later():
     from saltvirt.fleet.minion import client, events
     from saltvirt.host import connection
     from saltvirt.host.capabilities import query
-    from saltvirt.host.domain import (
-        names_on_disk as disk_names,  # a function here has the same name
-    )
     from saltvirt.host.node import detect, devices, info, job_steps, running_guests
     from saltvirt.host.node import inventory as host_inventory
     from saltvirt.host.node import maintenance as host_maintenance
@@ -419,29 +416,6 @@ def inventory(guest=None, **kwargs):
         if guest:
             answer["guest"] = _requirements(conn, config_get, images_location, guest)
         return answer
-
-
-def names_on_disk(**kwargs):
-    """
-    List all guests that are defined or running on this host, from libvirt's own files.
-
-    Used to check whether a name is free if libvirt does not answer. libvirt is not queried.
-
-    :param connection: libvirt URI, overriding ``virt:connection:uri``
-    :param username: not used
-    :param password: not used
-
-    :return: a sorted list of names
-
-    :raises Unsupported: libvirt stores them elsewhere, according to the URI
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.names_on_disk
-    """
-    return disk_names.read(settings.connection(__salt__["config.get"], kwargs).uri)
 
 
 def running_names():

@@ -31,7 +31,6 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, names, settings
-    from saltvirt.answers import guests as guest_answer
     from saltvirt.answers import migration as migration_answer
     from saltvirt.answers import removal as removal_answer
     from saltvirt.host import connection
@@ -44,7 +43,6 @@ with saltvirt.later():
     from saltvirt.pki.host import validity
     from saltvirt.placement import policy
     from saltvirt.spec import base, values
-    from saltvirt.system import mount_guard
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -56,10 +54,6 @@ log = logging.getLogger(__name__)
 
 def __virtual__():
     return __virtualname__
-
-
-def _config(key, default=None):
-    return settings.option(__salt__["config.get"], key, default)
 
 
 def _job(vm_, target, kwargs):
@@ -316,57 +310,6 @@ def migrate_unfinished():
     return {name: migration.to_answer() for name, migration in migrations.items()}
 
 
-def _address():
-    """The migration address of this host; an invalid setting does not prevent the answer about its
-    guests."""
-    try:
-        return incoming_address.advertised(
-            _config("migration:address"), host_addresses.global_addresses
-        )
-    except errors.InvalidInput as exc:
-        log.warning("%s", exc)
-        return None
-
-
-def migrate_locations(**kwargs):
-    """
-    Answer the query of the master's ``virt.migrate``: guests, and whether the host accepts more.
-
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``guests`` (name to state), ``unfinished`` (guests whose migration from
-        this host was interrupted), ``target_leftovers`` (guests whose rolled back migration to this
-        host has left something), ``ratios``, ``limits`` (its ``virt:placement``), ``maintenance``
-        (the reason, or None), ``address`` (for incoming guests; None: its name), ``certificates``
-        (of this host: use to ``host``, ``file``, ``until``, ``wrong``), ``uuids`` (name to UUID),
-        ``unmounted`` (its mount points that are not mounted)
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt '*' virt.migrate_locations
-    """
-    from saltvirt.host.domain import lookup  # noqa: PLC0415
-    from saltvirt.host.migration import move_journal, target_leftovers  # noqa: PLC0415
-    from saltvirt.host.node import maintenance  # noqa: PLC0415
-
-    with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        guests, uuids = lookup.states(conn), lookup.uuids(conn)
-    return guest_answer.MigrationFacts(
-        guests=guests,
-        uuids=uuids,
-        unfinished=tuple(move_journal.names()),
-        target_leftovers=tuple(target_leftovers.names()),
-        ratios=_config("ratios", {}),
-        limits=_config("placement", {}),
-        address=_address(),
-        certificates=validity.local_certificates(__opts__["id"]),
-        maintenance=maintenance.reason(),
-        unmounted=tuple(mount_guard.unmounted_points()),
-    ).to_answer()
-
-
 def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
     """
     Finish an interrupted migration: find the guest, and clean up the other host.
@@ -432,7 +375,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
     :param vm_: name of the guest
     :param test: only show what would be deleted
     :param unused: paths on shared storage that no other host uses, as the caller has verified; the
-        runner verifies it with ``virt.storage_users``
+        runner asks all other hosts
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dictionary: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``

@@ -141,11 +141,11 @@ class Cloud:
     def virt_vm_info(self, host, vm_):
         return {vm_: dict(self.guests[host][vm_])} if vm_ in self.guests[host] else {}
 
-    def virt_power(self, host, name, verb, when, last_seen=False, **_more):
+    def virt_power(self, host, name, verb, states, last_seen=False, **_more):
         before = self.guests[host].get(name, {}).get("state")
         if last_seen and before not in ("running", "paused", "pmsuspended"):
             before = None
-        if before not in when:
+        if before not in states:
             return {"before": before, "after": None}
         after = {"shutdown": "shutdown", "stop": "shutdown", "pause": "paused"}.get(verb, "running")
         self._become(host, name, after)

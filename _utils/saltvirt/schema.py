@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
 
 from saltvirt import errors
@@ -43,10 +43,12 @@ class Message:
     or frozenset of one of them, a dict of text to one of them, a union of them with or without
     None, or Any.
 
-    NAMED_BY: the field with the key, for Messages that are the values of a dictionary.
+    NAMED_BY: the field with the key, for Messages that are the values of a dictionary. UNDECLARED:
+    the field, a dictionary, with all keys that are not fields; by default they are ignored.
     """
 
     NAMED_BY: ClassVar[str | None] = None
+    UNDECLARED: ClassVar[str | None] = None
 
     @classmethod
     def from_answer(cls: type[AnyMessage], data: object, source: str) -> AnyMessage:
@@ -63,11 +65,12 @@ class Message:
     def to_answer(self) -> dict[str, Any]:
         """Convert the Message to plain data, as in JSON."""
         pairs = ((field, getattr(self, field.name)) for field in _keys(cast(Any, type(self))))
-        return {
+        plain = {
             field.name: _plain(value)
             for field, value in pairs
-            if field.name != self.NAMED_BY and not _is_omitted(field, value)
+            if field.name not in (self.NAMED_BY, self.UNDECLARED) and not _is_omitted(field, value)
         }
+        return {**getattr(self, self.UNDECLARED), **plain} if self.UNDECLARED else plain
 
 
 class CachedReader(Generic[AnyMessage]):
@@ -159,9 +162,10 @@ def read(kind: type[Value], data: object, source: str) -> Value:
         raise errors.BadAnswer(f"{source}: {exc}") from exc
 
 
-def field_names(kind: type[Message]) -> set[str]:
-    """Return the keys that the plain data of a message can have."""
-    return {field.name for field in _keys(cast(Any, kind))}
+def unknown_keys(kind: type[Message], data: Iterable[str]) -> list[str]:
+    """Return the keys of plain data that a message ignores, sorted."""
+    names = {field.name for field in _keys(cast(Any, kind))}
+    return [] if kind.UNDECLARED else sorted({*data} - names)
 
 
 def plain(value: object) -> object:
@@ -292,6 +296,7 @@ def _fields(kind: type[Message]) -> list[tuple[str, Reader, bool]]:
 
 def _message(kind: type[Message]) -> Reader:
     fields = _fields(cast(Any, kind))
+    names = {name for name, _, _ in fields}
 
     def read(data: Any) -> Message:
         if not isinstance(data, dict):
@@ -302,6 +307,8 @@ def _message(kind: type[Message]) -> Reader:
                 field_values[name] = _read_at(name, read_one, data[name])
             elif needed:
                 raise ValidationError(f"complete: {name} is missing")
+        if kind.UNDECLARED:
+            field_values[kind.UNDECLARED] = {k: v for k, v in data.items() if k not in names}
         return kind(**field_values)
 
     return read

@@ -63,13 +63,12 @@ EXAMPLES = {
     "xml": DOMAIN, "cpu": 1, "mem": 64, "bridge": "br0", "forward": "nat", "ptype": "dir",
     "target": "/mnt/images", "disk": "vda", "size": 16, "file": "/mnt/file", "path": "/mnt/xml",
     "mpt": "/mnt/tree", "disks": ["/mnt/images/web2.raw"], "source": "/mnt/images/web2.raw",
-    "places": {}, "config": {}, "fun": "virt.vm_state", "guests": {}, "interface": "eth7",
+    "config": {}, "fun": "virt.vm_state", "guests": {}, "interface": "eth7",
 }  # fmt: skip
 FOR = {
     "virt.init": {"name": "new1", "seed": False, "start": False, "nic": None, "disk": None},
     "virt.update": {"name": "test", "cpu": 0, "mem": 0}, "virt.clone": {"vm_": "web2", "name": "n"},
     "virt.rename": {"vm_": "web2", "name": "n"}, "virt.start": {"name": "web2"},
-    "virt.power": {"name": "test", "verb": "pause", "when": ["running"]},
     "virt.stop": {"name": "test"}, "virt.reboot": {"name": "test"},
     "virt.network_define": {"name": "net9"}, "virt.network_update": {"name": "default"},
     "virt.network_get_xml": {"name": "default"}, "virt.network_start": {"name": "default"},

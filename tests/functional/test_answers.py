@@ -57,7 +57,7 @@ def test_each_call_says_what_it_would_have_said_alone(host, conn):
 
 def test_one_that_fails_stops_none_after_it(host, conn):
     calls = [
-        {"name": name, "verb": verb, "when": ["running"]}
+        {"name": name, "verb": verb, "states": ["running"]}
         for name, verb in (("gone", "stop"), ("test", "nonsense"), ("test", "stop"))
     ]
     gone, bad, done = asked(host, "virt.power", calls)

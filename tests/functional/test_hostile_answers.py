@@ -42,7 +42,7 @@ from saltvirt.pki.host import own_pair
 from saltvirt.system import file_lock
 from tests.clock import Clock
 from tests.driver import only_test
-from tests.functional import hostile
+from tests.functional import asking, hostile
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.test_keys import pairs  # noqa: F401
 
@@ -73,7 +73,9 @@ def recorded():
         "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
         "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
     }  # fmt: skip
-    found = {fun: json.loads(json.dumps(modules[fun](**kw))) for fun, kw in asked.items()}
+    found = {
+        fun: json.loads(json.dumps(asking.answer(modules, fun, **kw))) for fun, kw in asked.items()
+    }
     modules["virt.snapshot"](domain="test", name="s1")
     modules["virt.snapshot"](domain="test", name="s2")
     found["virt.list_snapshots"] = modules["virt.list_snapshots"](domain="test")
@@ -109,9 +111,9 @@ class Host:
             return {"name": name or "s3"}
         return True
 
-    def power(self, name=None, verb=None, when=(), last_seen=False, **_more):
+    def power(self, name=None, verb=None, states=(), last_seen=False, **_more):
         before = self.guests.get(name)
-        if before not in when or (last_seen and before == "shutdown"):
+        if before not in states or (last_seen and before == "shutdown"):
             return {"before": before, "after": None}
         after = {"shutdown": "shutdown", "stop": "shutdown", "pause": "paused"}
         self.guests[name] = after.get(verb, "running")

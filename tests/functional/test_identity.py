@@ -56,7 +56,7 @@ def mine(cloud, function):
 def test_to_look_changes_nothing_and_asks_the_guests_host(named, report, verb):
     found = verb(named, report, "db1", "web1", {"x": 1}).check()
     assert (found.reasons, found.details, found.nothing) == ((), {"host": "hv1"}, False)
-    [asked] = mine(named, verb.function)
+    [asked] = mine(named, verb.call.function)
     expected = {"vm_": "db1", "name": "web1", "x": 1, "test": True}
     assert {key: asked[key] for key in expected} == expected
     assert ("placement" in asked) is (verb is CloneGuest)
@@ -88,10 +88,10 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     found = verb(named, report, "db1", "web1").check()
     assert found.reasons[0] == "web1 exists already, on hv1"
     assert not any("key" in why for why in found.reasons), "it is that guest's"
-    asked = len(mine(named, verb.function))
+    asked = len(mine(named, verb.call.function))
     with pytest.raises(errors.AlreadyExists, match="web1 exists already, on hv1"):
         verb(named, report, "db1", "web1").run()
-    assert len(mine(named, verb.function)) == asked, "a run ends at the first reason"
+    assert len(mine(named, verb.call.function)) == asked, "a run ends at the first reason"
     with pytest.raises(errors.NotFound, match="no guest 'db2'"):
         verb(named, report, "db2", "web1").run()
     del report.failures[1:]
@@ -115,7 +115,7 @@ def test_a_guest_that_is_nowhere_and_a_name_that_is_none_are_refused(named, repo
     with pytest.raises(errors.InvalidInput, match="db1 is already its name"):
         verb(named, report, "db1", "db1").run()
     assert named.guests == {"db1": "shutdown"}
-    assert mine(named, verb.function) == []
+    assert mine(named, verb.call.function) == []
 
 
 @pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
@@ -127,7 +127,7 @@ def test_all_that_is_wrong_with_both_names_is_said(named, report, verb):
         told = verb(named, report, "db1", "web1").check().reasons
     assert [why.split(", process")[0] for why in told[:2]] == ["db1: x", "web1: y"]
     assert [why.split(" by")[0] for why in told[2:]] == ["db1 is managed", "web1 is managed"]
-    assert mine(named, verb.function) == []
+    assert mine(named, verb.call.function) == []
 
 
 @pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
@@ -137,7 +137,7 @@ def test_a_guest_that_is_kept_and_a_name_of_one_are_left_alone(named, report, ve
     with pytest.raises(errors.OperationFailed, match=f"{kept} is managed by somebody"):
         verb(named, report, "db1", "web1").run()
     assert named.guests == {"db1": "shutdown"}
-    assert mine(named, verb.function) == []
+    assert mine(named, verb.call.function) == []
 
 
 @pytest.mark.parametrize("verb", [RenameGuest, CloneGuest])
@@ -359,13 +359,14 @@ def test_a_copy_takes_of_what_is_kept_free_when_it_will_run(
 
 
 def test_it_may_have_run_from_when_it_is_started(named, report):
-    real, told = named.modules["virt.power"], []
+    real, told = named.ask, []
 
-    def start(**kwarg):
-        told.append(intent_log.load(named.opts, "web1").started)
-        return real(**kwarg)
+    def ask(hosts, fun, *more, **options):
+        if fun == "virt.power":
+            told.append(intent_log.load(named.opts, "web1").started)
+        return real(hosts, fun, *more, **options)
 
-    named.modules["virt.power"] = start
+    named.ask = ask
     CloneGuest(named, report, "db1", "web1", start=True).run()
     assert told == [True]
 

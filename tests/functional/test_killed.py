@@ -15,7 +15,7 @@ pytest.importorskip("salt")
 import libvirt
 
 from saltvirt import errors, seed
-from saltvirt.fleet import shape
+from saltvirt.answers import guest_calls
 from saltvirt.host.migration import reservations
 from saltvirt.host.provision import disk_journal
 from saltvirt.host.storage import pool_state
@@ -79,7 +79,7 @@ class Host:
     def left(self):
         """What the host says that is left, in the shape that the master expects."""
         found = self.call("leftovers")
-        shape.check("virt.leftovers", {}, found)
+        guest_calls.LIST_LEFTOVERS.read(found, "hv1")
         return found
 
     def files(self):

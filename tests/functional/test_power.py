@@ -10,11 +10,12 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet import shape
 from saltvirt.host.domain import lifecycle, power
 from saltvirt.host.migration import move_journal
 from saltvirt.host.node import job_steps
+from saltvirt.placement import calls as placement_calls
 from tests.clock import Clock
+from tests.functional import asking
 from tests.functional.conftest import load_with_folders
 
 ACTIVE = ["running", "paused"]
@@ -42,22 +43,28 @@ def test_each_verb_says_what_the_guest_was_and_what_it_is(host, conn, verb, befo
     dom = conn.lookupByName("test")
     act = {"shutdown": dom.destroy, "paused": dom.suspend, "running": lambda: None}
     act[before]()
-    said = host["virt.power"]("test", verb, [before])
+    said = asking.answer(host, "virt.power", "test", verb, [before])
     assert said == {"before": before, "after": after}
     assert host["virt.vm_state"]("test") == {"test": after}
-    shape.check("virt.power", {}, said)
+    placement_calls.POWER.read(said, "hv1")
 
 
 def test_in_another_state_nothing_is_done(host, conn):
-    assert host["virt.power"]("test", "stop", ["paused"]) == {"before": "running", "after": None}
-    assert host["virt.power"]("none", "stop", ACTIVE) == {"before": None, "after": None}
+    assert asking.answer(host, "virt.power", "test", "stop", ["paused"]) == {
+        "before": "running",
+        "after": None,
+    }
+    assert asking.answer(host, "virt.power", "none", "stop", ACTIVE) == {
+        "before": None,
+        "after": None,
+    }
     assert state(conn) == libvirt.VIR_DOMAIN_RUNNING
 
 
 @pytest.mark.parametrize("verb", ["stop", "shutdown"])
 def test_a_transient_guest_is_gone_when_it_is_off(host, conn, verb):
     conn.createXML(XML.format("passing"), 0)
-    said = host["virt.power"]("passing", verb, ACTIVE)
+    said = asking.answer(host, "virt.power", "passing", verb, ACTIVE)
     assert said == {"before": "running", "after": "shutdown"}
 
 
@@ -66,23 +73,28 @@ def test_a_start_is_admitted_as_virt_start_is(conn, tmp_path):
     conn.lookupByName("test").destroy()
     little = {"placement": {"policy": {"memory_ratio": 0.1}}}
     with pytest.raises(errors.VirtError, match=r"no room: .*of memory requested"):
-        admits["virt.power"]("test", "start", ["shutdown"], **little)
+        asking.answer(admits, "virt.power", "test", "start", ["shutdown"], **little)
     assert state(conn) == libvirt.VIR_DOMAIN_SHUTOFF
     more = {**little, "overcommit": True}
-    assert admits["virt.power"]("test", "start", ["shutdown"], **more)["after"] == "running"
+    assert (
+        asking.answer(admits, "virt.power", "test", "start", ["shutdown"], **more)["after"]
+        == "running"
+    )
 
 
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
         ({"verb": "undefine"}, "verb: unknown 'undefine'"),
-        ({"when": "running"}, "when must be a list"),
-        ({"when": [{}]}, r"when\[0\]"), ({"timeout": "soon"}, "timeout"),
+        ({"states": "running"}, "states is not a list"),
+        ({"states": [{}]}, r"states\.0"), ({"timeout": "soon"}, "timeout"),
     ],
 )  # fmt: skip
 def test_a_wrong_argument_changes_nothing(host, conn, argument, words):
     with pytest.raises(errors.VirtError, match=words):
-        host["virt.power"](**{"name": "test", "verb": "stop", "when": ACTIVE, **argument})
+        asking.answer(
+            host, "virt.power", **{"name": "test", "verb": "stop", "states": ACTIVE, **argument}
+        )
     assert state(conn) == libvirt.VIR_DOMAIN_RUNNING
 
 
@@ -90,7 +102,7 @@ def test_a_wrong_argument_changes_nothing(host, conn, argument, words):
 
 
 def last_seen(host, name="test"):
-    return host["virt.power"](name, "stop", [*ACTIVE, "shutdown"], last_seen=True)
+    return asking.answer(host, "virt.power", name, "stop", [*ACTIVE, "shutdown"], last_seen=True)
 
 
 def test_one_that_is_active_here_is_the_one(host, conn):
@@ -198,7 +210,7 @@ def test_the_master_is_told_that_it_goes_on_and_the_lock_is_not_held(host, tmp_p
         return False
 
     monkeypatch.setattr(lifecycle, "off_within", off_within)
-    said = host["virt.power"]("test", "shutdown", ["running"], timeout=7)
+    said = asking.answer(host, "virt.power", "test", "shutdown", ["running"], timeout=7)
     assert said == {"before": "running", "after": "running"}
     assert held == [(7, [])]
     with open(os.path.join(where, str(os.getpid())), encoding="utf-8") as file:

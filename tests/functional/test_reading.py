@@ -15,6 +15,7 @@ from saltvirt.ha.model.registry import HaGuestRecord, Registry
 from saltvirt.host.domain import overview, resize
 from saltvirt.host.migration import api
 from saltvirt.host.node import running_guests
+from tests.functional import asking
 from tests.functional.conftest import load
 
 libvirt = pytest.importorskip("libvirt")
@@ -333,14 +334,14 @@ def test_what_a_fence_agent_is_told_is_a_mapping(virt, options):
 
 def test_who_uses_what_lies_on_shared_storage(virt, conn):
     places = {"/guest/diskimage1": {"path": "/guest/diskimage1"}, "/free": {"path": "/free"}}
-    found = virt["virt.storage_users"](places)
+    found = asking.answer(virt, "virt.storage_users", places)
     assert found["/free"] is None
     assert "test" in found["/guest/diskimage1"]
-    assert virt["virt.shared_disks"]("test") == {}
-    with pytest.raises(errors.VirtError, match=r"pass the entries of virt\.purge test=True"):
-        virt["virt.storage_users"]({"/a": {"inode": 7}})
+    assert asking.answer(virt, "virt.shared_disks", "test") == {}
+    with pytest.raises(errors.VirtError, match="path is missing"):
+        asking.answer(virt, "virt.storage_users", {"/a": {"inode": 7}})
     of_glusterfs = {"/a": {"path": "/a", "inode": 2**64 - 3}}
-    assert virt["virt.storage_users"](of_glusterfs) == {"/a": None}
+    assert asking.answer(virt, "virt.storage_users", of_glusterfs) == {"/a": None}
 
 
 @pytest.mark.parametrize(
@@ -372,7 +373,7 @@ def test_who_runs_is_told_by_files_where_no_daemon_is_asked(virt):
 
 def test_a_wrong_address_for_migrations_is_no_reason_to_say_nothing_of_guests(caplog, conn):
     virt = load("test:///default", migration={"address": {"network": 7}})
-    found = virt["virt.migrate_locations"]()
+    found = asking.answer(virt, "virt.migrate_locations")
     assert (found.get("address"), found["guests"]) == (None, {"test": "running"})
     assert "virt:migration:address" in caplog.text
 
@@ -458,7 +459,7 @@ def test_what_only_the_grains_and_libvirts_files_know(virt):
     with pytest.raises(
         errors.Unsupported, match="cannot tell where the libvirt of test:///default"
     ):
-        virt["virt.names_on_disk"]()
+        asking.answer(virt, "virt.names_on_disk")
 
 
 def test_what_an_exporter_would_serve_is_text_or_a_file(virt, tmp_path):

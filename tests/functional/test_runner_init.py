@@ -132,7 +132,7 @@ def test_it_is_delivered_to_the_host(parameter):
     given = "cloud-init" if parameter == "seed" else "as given"
     wanted = InitRequest("web1", 1, 64, "/a", arguments={parameter: given})
     expected = True if parameter == "approve_key" else given
-    assert wanted.host_arguments()[parameter] == expected
+    assert wanted.host_request().to_answer()[parameter] == expected
 
 
 def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
@@ -144,7 +144,7 @@ def test_a_thin_overlay_is_asked_for(runner, image):  # noqa: F811
 def test_what_may_be_secret_is_told_to_the_chosen_host_only():
     secret = {"priv_key": "-----", "config": {"token": "x"}, "user_data": "password: x"}
     wanted = InitRequest("web1", 1, 64, "/a", arguments={**secret, "disk": "big"})
-    assert secret.items() <= wanted.host_arguments().items()
+    assert secret.items() <= wanted.host_request().to_answer().items()
     assert not set(secret) & set(wanted.sizing_arguments())
     assert wanted.sizing_arguments()["disk"] == "big"
 
@@ -204,7 +204,10 @@ def test_the_guest_of_another_made_meanwhile_stays_and_is_not_taken(runner, conn
 
 def test_no_host_but_the_chosen_one_is_told_the_mark_of_the_operation():
     wanted = InitRequest("web1", 1, 64, "/a", arguments={"metadata": {"owner": "me"}})
-    assert wanted.host_arguments()["metadata"] == {"owner": "me", "operation": wanted.operation}
+    assert wanted.host_request().to_answer()["metadata"] == {
+        "owner": "me",
+        "operation": wanted.operation,
+    }
     assert wanted.operation not in str(wanted.sizing_arguments())
     assert wanted.operation != InitRequest("web1", 1, 64, "/a").operation
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -22,10 +22,12 @@ from saltvirt import errors, schema
 
 PREFIX = "virt."
 # the modules with the functions that answer calls; a feature that is not installed has none
-HANDLER_MODULES = ("backup.export.handlers", "backup.target.handlers")
+HANDLER_MODULES = ("backup.export.handlers", "backup.target.handlers", "host.handlers")
 
 Request = TypeVar("Request", bound=schema.Message)
 Answer = TypeVar("Answer")
+Data_co = TypeVar("Data_co", covariant=True)
+Parsed = TypeVar("Parsed")
 
 
 class Timeout(Enum):
@@ -36,20 +38,29 @@ class Timeout(Enum):
     LONG = "long"  # while the job makes progress
 
 
-class HostAnswer(Protocol):
-    """What the fleet returns for a host."""
+class HostAnswer(Protocol[Data_co]):
+    """The answer of a host: data or an error, never both. See ``fleet.answer.Answer``."""
 
     @property
     def host(self) -> str: ...
 
     @property
-    def data(self) -> Any: ...
+    def data(self) -> Data_co | None: ...
 
     @property
     def error(self) -> str | None: ...
 
-    def get(self) -> Any:
+    @property
+    def kind(self) -> str | None: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+    def get(self) -> Data_co:
         """Return the data. Raises VirtError."""
+
+    def parse(self, function: str, read: Callable[[Any, str], Parsed]) -> HostAnswer[Parsed]:
+        """Return the answer with the data as ``read`` returns it, or the BadAnswer of ``read``."""
 
 
 class CallSender(Protocol):
@@ -58,6 +69,10 @@ class CallSender(Protocol):
     @property
     def ask(self) -> Callable[..., Iterable[Any]]:
         """Yield the answer of each host."""
+
+    @property
+    def gather(self) -> Callable[..., Mapping[str, Any]]:
+        """Return the answer of each host by its name."""
 
     @property
     def call(self) -> Callable[..., Any]:
@@ -101,10 +116,31 @@ class Call(Generic[Request, Answer]):
     def ask(self, fleet: CallSender, host: str, request: Request, **options: Any) -> Answer:
         """Return the answer of one host. options: of ``Fleet.ask``, such as ``watch``.
 
-        Raises BadAnswer for an answer of another type, and as ``Fleet.call`` does.
+        Raises ConnectionFailed for an answer of another type, and as ``Fleet.call`` does.
         """
         options = {**self._options, **options}
-        return self.read(fleet.call(host, self.function, request.to_answer(), **options), host)
+        data = fleet.call(host, self.function, request.to_answer(), **options)
+        try:
+            return self.read(data, host)
+        except errors.BadAnswer as exc:
+            text = mismatch_text(self.function, host, exc)
+            raise errors.ConnectionFailed(f"{host}: {text}") from exc
+
+    def reply(
+        self, fleet: CallSender, host: str, request: Request, **options: Any
+    ) -> HostAnswer[Answer]:
+        """Return the answer of one host, or its error and the kind of the error."""
+        options = {**self._options, **options}
+        answers = fleet.gather([host], self.function, request.to_answer(), **options)
+        return self._parsed(answers[host])
+
+    def replies(
+        self, fleet: CallSender, hosts: Iterable[str], request: Request, **options: Any
+    ) -> Iterator[HostAnswer[Answer]]:
+        """Yield the answer of each host, or its error, as it arrives."""
+        options = {**self._options, **options}
+        for item in fleet.ask(hosts, self.function, request.to_answer(), **options):
+            yield self._parsed(item)
 
     def gather(
         self, fleet: CallSender, hosts: Iterable[str], request: Request, **options: Any
@@ -112,44 +148,38 @@ class Call(Generic[Request, Answer]):
         """Return the answer of each host, and the error of each host without one."""
         answers: dict[str, Answer] = {}
         failed: dict[str, str] = {}
-        options = {**self._options, **options}
-        received: Iterable[HostAnswer] = fleet.ask(
-            hosts, self.function, request.to_answer(), **options
-        )
-        for item in received:
-            try:
-                if item.error is None:
-                    answers[item.host] = self.read(item.data, item.host)
-                else:
-                    failed[item.host] = item.error
-            except errors.BadAnswer as exc:
-                failed[item.host] = exc.text.removeprefix(f"{item.host}: ")
+        for item in self.replies(fleet, hosts, request, **options):
+            if item.error is None:
+                answers[item.host] = item.get()
+            else:
+                failed[item.host] = item.error
         return answers, failed
 
     def each(
         self, fleet: CallSender, host: str, requests: Iterable[Request], **options: Any
-    ) -> list[Answer | errors.VirtError]:
+    ) -> list[HostAnswer[Answer]]:
         """Return the answer or the error of each request, which one job of the host carries out."""
         calls = [request.to_answer() for request in requests]
-        return [
-            self._result(item, host) for item in fleet.each(host, self.function, calls, **options)
-        ]
+        return [self._parsed(item) for item in fleet.each(host, self.function, calls, **options)]
 
     def read(self, data: object, host: str) -> Answer:
         """Return the answer in plain data. Raises BadAnswer."""
         return schema.read(self.answer, data, host)
 
-    def _result(self, received: HostAnswer, host: str) -> Answer | errors.VirtError:
-        try:
-            return self.read(received.get(), host)
-        except errors.VirtError as exc:
-            return exc
+    def _parsed(self, received: HostAnswer[Any]) -> HostAnswer[Answer]:
+        return received.parse(self.function, self.read)
 
     @property
     def _options(self) -> dict[str, bool]:
         # Fleet.call waits for long jobs by default, Fleet.ask does not
         options = {"long": self.timeout is Timeout.LONG}
         return {**options, "patient": True} if self.timeout is Timeout.PATIENT else options
+
+
+def mismatch_text(function: str, host: str, error: errors.BadAnswer) -> str:
+    """Return the message about an answer of another type."""
+    problem = error.text.removeprefix(f"{host}: ")
+    return f"its answer to {function} is not what this version expects: {problem}"
 
 
 Handler = Callable[[MinionContext, Request], Answer]
@@ -188,7 +218,7 @@ def answer(host: MinionContext, function: str, arguments: Mapping[str, Any]) -> 
     Raises InvalidInput for arguments of another type or version, and as the handler does.
     """
     call, handler = _registry()[function]
-    unknown = sorted(arguments.keys() - schema.field_names(call.request))
+    unknown = schema.unknown_keys(call.request, arguments)
     if unknown:
         raise errors.InvalidInput(
             f"{function}: unknown argument {', '.join(unknown)}: the master has another version; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from saltvirt.answers.migration import Certificate, UnfinishedMigration
 from saltvirt.schema import Message, optional
@@ -63,3 +63,27 @@ class Leftovers(HostGuests):
     operations: dict[str, str] = optional({})
     made: dict[str, OrphanedDisks] = field(default_factory=dict)
     backups: tuple[str, ...] = optional(())
+
+
+@dataclass(frozen=True)
+class GuestInfo(Message):
+    """A guest in the answer of `virt.vm_info` or `virt.full_info`. details: all other keys."""
+
+    UNDECLARED: ClassVar[str] = "details"
+
+    state: str = optional("")
+    graphics: dict[str, Any] | None = optional(None)
+    disks: dict[str, dict[str, Any]] | None = optional(None)
+    nics: dict[str, dict[str, Any]] | None = optional(None)
+    pending: tuple[str, ...] | None = optional(None)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostInfo(Message):
+    """Answer of `virt.full_info`. vm_info: name of a guest to its data. details: all other keys."""
+
+    UNDECLARED: ClassVar[str] = "details"
+
+    vm_info: dict[str, GuestInfo] | None = optional(None)
+    details: dict[str, Any] = field(default_factory=dict)

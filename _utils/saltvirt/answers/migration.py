@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from saltvirt.schema import Message, optional
 
@@ -67,12 +67,12 @@ class MigrationResult(RecoveryResult):
     disk_bytes: int | None = None
     disks: dict[str, str] = field(default_factory=dict)
 
-
-def parse_migrate(data: object, host: str) -> RecoveryResult:
-    """The MigrationResult or RecoveryResult of a host's answer to ``virt.migrate``. Raises
-    BadAnswer."""
-    moved = MigrationResult.from_answer(data, host)
-    return moved if moved.transport else RecoveryResult.from_answer(data, host)
+    @property
+    def outcome_only(self) -> RecoveryResult:
+        """The RecoveryResult if only an earlier migration was finished, otherwise all of it."""
+        names = [item.name for item in fields(RecoveryResult)]
+        recovery = RecoveryResult(**{name: getattr(self, name) for name in names})
+        return self if self.transport else recovery
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ class RemovalPlan(Message):
 
 @dataclass(frozen=True)
 class CleanPlan(Message):
-    """Answer of `virt.migrate_clean` to `test=True` if it has a record; see RemovalPlan."""
+    """Answer of `virt.migrate_clean` to `test=True`; see RemovalPlan. delete: None if the host has
+    no record."""
 
-    delete: tuple[str, ...] = ()
+    delete: tuple[str, ...] | None = None
     keep: dict[str, str] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from saltvirt.schema import Message, optional
 
@@ -24,6 +24,13 @@ class SnapshotInfo(Message):
 
 
 @dataclass(frozen=True)
+class SnapshotError(Message):
+    """The reason why the snapshots of a guest cannot be listed."""
+
+    error: str
+
+
+@dataclass(frozen=True)
 class SnapshotTaken(Message):
     """Answer of `virt.snapshot`. notes: sentences about particularities of the snapshot, such as
     data that is not saved with it."""
@@ -39,8 +46,6 @@ class SnapshotChange(Message):
     deleted, by which other hosts are queried about them, and of the guest's other disks, which are
     no other users; the master passes them on unchanged."""
 
-    FUNCTION: ClassVar[str]
-
     shared: dict[str, Any] = optional({})
     own: dict[str, Any] = optional({})
 
@@ -51,8 +56,6 @@ class SnapshotReverted(SnapshotChange):
     snapshots that were deleted afterwards, `N/A` if none was to be deleted. notes: sentences about
     what could not be restored."""
 
-    FUNCTION = "virt.revert_snapshot"
-
     reverted: str
     deleted: str | tuple[str, ...]
     notes: tuple[str, ...] = optional(())
@@ -61,7 +64,5 @@ class SnapshotReverted(SnapshotChange):
 @dataclass(frozen=True, kw_only=True)
 class SnapshotsDeleted(SnapshotChange):
     """Answer of `virt.delete_snapshots`. deleted: name to its data."""
-
-    FUNCTION = "virt.delete_snapshots"
 
     deleted: dict[str, Any]

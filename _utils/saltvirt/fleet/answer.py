@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from saltvirt import errors
+from saltvirt.answers.calls import mismatch_text
 from saltvirt.fleet import shape
 from saltvirt.rights import confidential
 
@@ -52,6 +53,16 @@ class Answer:
         text = self.error.removeprefix(getattr(kind, "PREFIX", ""))
         # the message may already begin with the name of the host
         raise kind(f"{self.host}: {text.removeprefix(f'{self.host}: ')}")
+
+    def parse(self, function: str, read: Callable[[Any, str], T]) -> Answer:
+        """Return the Answer with the data as ``read`` returns it from the data and the host, or
+        with the BadAnswer of ``read``. function: that the host was asked for."""
+        if self.error is not None:
+            return self
+        try:
+            return replace(self, data=read(self.data, self.host))
+        except errors.BadAnswer as exc:
+            return Answer(self.host, error=mismatch_text(function, self.host, exc), kind=BAD)
 
 
 def facts(

@@ -9,34 +9,37 @@ request.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from saltvirt import errors, settings
 from saltvirt.fleet import target
+from saltvirt.placement.calls import CopyRequest, CreateRequest
 
-# tells the host to request the secret arguments
-FROM_MASTER = "from_master"
+Request = TypeVar("Request", CreateRequest, CopyRequest)
+
 # arguments of virt.init and virt.clone that may be secret, and the secret key of a dictionary: they
 # are in no job, return, event or log
 ARGUMENTS = frozenset({"autosign_grains", "config", "priv_key", "user_data"})
 _KEYS = {"graphics": "password"}
 
 
-def split(arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split arguments into those of the job and the secret ones."""
-    secrets = {word: arguments[word] for word in sorted(ARGUMENTS) if arguments.get(word)}
+def split(request: Request) -> tuple[Request, dict[str, Any]]:
+    """Split a request into the one of the job, which tells the host to request the secret
+    arguments, and the secret arguments."""
+    options = request.options
+    secrets = {word: options[word] for word in sorted(ARGUMENTS) if options.get(word)}
     for word, key in _KEYS.items():
-        value = arguments.get(word)
+        value = options.get(word)
         if isinstance(value, dict) and value.get(key):
             secrets[word] = value
-    plain = {word: value for word, value in arguments.items() if word not in secrets}
-    return ({**plain, FROM_MASTER: True} if secrets else plain), secrets
+    plain = {word: value for word, value in options.items() if word not in secrets}
+    return replace(request, options=plain, from_master=bool(secrets)), secrets
 
 
-def without(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments without the secret ones, for a request that does not need them."""
-    hidden = split(arguments)[1]
-    return {word: value for word, value in arguments.items() if word not in hidden}
+def without(request: Request) -> Request:
+    """Return the request without secret arguments, for a host that does not need them."""
+    return replace(split(request)[0], from_master=False)
 
 
 def cleaned(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors, sanitize, units
+from saltvirt.answers.guest_calls import LIST_LEFTOVERS, SWEEP_BACKUPS, HostRequest
 from saltvirt.answers.guests import Leftovers
 from saltvirt.answers.migration import RecoveryResult
-from saltvirt.fleet import answer, target
+from saltvirt.fleet import target
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -170,7 +171,7 @@ def _query_leftovers(
     fleet: Fleet, hosts: Iterable[str]
 ) -> tuple[dict[str, Leftovers], dict[str, str]]:
     """Return (host to its ``virt.leftovers``, host to why it did not answer)."""
-    return answer.facts(fleet.ask(hosts, "virt.leftovers"), Leftovers.from_answer)
+    return LIST_LEFTOVERS.gather(fleet, hosts, HostRequest(), long=False)
 
 
 def _guests(answers: dict[str, Leftovers]) -> StatesByGuest:
@@ -276,7 +277,7 @@ def _backup_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
             f"ended on {host}, and what the guest overwrote meanwhile is removed there",
             f"{host} has a record of what the backup began, and no process is working on it",
             host,
-            functools.partial(fleet.call, host, "virt.backup_sweep", long=True),
+            functools.partial(SWEEP_BACKUPS.ask, fleet, host, HostRequest()),
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from saltvirt import errors
 from saltvirt.answers import calls
 from saltvirt.answers.calls import Call, MinionContext, Timeout
-from saltvirt.fleet.answer import FAILED, Answer
+from saltvirt.fleet.answer import BAD, FAILED, Answer
 from saltvirt.schema import Message
 from tests.tools import layers
 
@@ -44,9 +44,11 @@ class Fleet:
             else:
                 yield Answer(host, data=found)
 
+    def gather(self, hosts, fun, kwarg=None, **options):
+        return {answer.host: answer for answer in self.ask(hosts, fun, kwarg, **options)}
+
     def call(self, host, fun, kwarg=None, **options):
-        [answer] = self.ask([host], fun, kwarg, **options)
-        return answer.get()
+        return self.gather([host], fun, kwarg, **options)[host].get()
 
     def each(self, host, fun, several, **options):
         return [*self.ask([host] * len(several), fun, several, **options)]
@@ -95,22 +97,31 @@ def test_how_long_the_master_waits_is_of_the_call(call, options):
 def test_an_answer_of_another_type_is_refused(call, data, wrong):
     with pytest.raises(errors.BadAnswer, match=f"hv1: .*{wrong}"):
         call.read(data, "hv1")
+    fleet, request = Fleet(hv1=data), SizeRequest("web1")
+    if isinstance(data, str):  # an error of this fleet
+        return
+    words = f"hv1: its answer to virt.{call.name} is not what this version expects: .*{wrong}"
+    with pytest.raises(errors.ConnectionFailed, match=words):
+        call.ask(fleet, "hv1", request)
+    assert call.reply(fleet, "hv1", request).kind == BAD
+    assert [one.kind for one in call.replies(fleet, ["hv1"], request)] == [BAD]
 
 
 def test_one_host_that_fails_hinders_no_other():
     fleet = Fleet(hv1={"bytes": 1}, hv2="it is broken", hv3={"bytes": None})
     answers, failed = SIZE.gather(fleet, ["hv1", "hv2", "hv3"], SizeRequest("web1"))
     assert answers == {"hv1": Size(1)}
-    assert failed == {"hv2": "it is broken", "hv3": "bytes is not a number from 0"}
+    assert failed.pop("hv2") == "it is broken"
+    assert failed["hv3"].endswith("expects: bytes is not a number from 0")
 
 
 def test_each_request_of_a_job_has_its_answer_or_its_error():
     fleet = Fleet(hv1={"bytes": 1})
     requests = [SizeRequest("a"), SizeRequest("b", True)]
-    assert SIZE.each(fleet, "hv1", requests) == [Size(1), Size(1)]
+    assert [one.get() for one in SIZE.each(fleet, "hv1", requests)] == [Size(1), Size(1)]
     assert [given["name"] for given in fleet.asked[0][1]] == ["a", "b"]
     [wrong] = SIZE.each(Fleet(hv1="no"), "hv1", [SizeRequest("a")])
-    assert isinstance(wrong, errors.OperationFailed) and wrong.text == "hv1: no"
+    assert (wrong.kind, wrong.error) == (FAILED, "no")
 
 
 def test_a_handler_gets_the_request_and_answers_plain_data(host):

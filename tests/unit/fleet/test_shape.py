@@ -5,7 +5,10 @@ import time
 import pytest
 
 from saltvirt import errors, sanitize
+from saltvirt.answers import guest_calls, host_calls
 from saltvirt.fleet import answer, shape
+from saltvirt.migration import calls as migration_calls
+from saltvirt.placement import calls as placement_calls
 from saltvirt.placement import facts
 
 ESCAPES = {
@@ -32,11 +35,11 @@ def test_no_escape_sequence_of_a_minion_reaches_a_terminal(text):
 
 STATES = {"web1": "running"}
 WRONG = [
-    ("virt.vm_state", [None, "x", ["web1"], {"web1": 1}, {1: "running"}, {"web1": {"a": 1}}]),
-    ("virt.list_domains", [None, "web1", {"web1": 1}, [1], [["web1"]]]),
-    ("virt.inventory", [None, [], {}, {"cpus": "4", "memory_kib": 1}, {"cpus": 4}]),
+    (guest_calls.LIST_STATES,
+     [None, "x", ["web1"], {"web1": 1}, {1: "running"}, {"web1": {"a": 1}}]),
+    (placement_calls.INVENTORY, [None, [], {}, {"cpus": "4", "memory_kib": 1}, {"cpus": 4}]),
     (
-        "virt.leftovers",
+        guest_calls.LIST_LEFTOVERS,
         [
             {}, {"guests": [], "unfinished": [], "migrations": {}},
             {"guests": STATES, "unfinished": [1], "migrations": {}},
@@ -48,37 +51,49 @@ WRONG = [
              "made": {"web1": {"what": "x", "disks": "/a", "unsure": {}}}},
         ],
     ),
-    ("virt.migrate_locations", [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
-    ("virt.maintenance", [True, {}, {"guests": "web1"}]),
-    ("virt.guest_addresses", [[], {"web1": []}]),
-    ("virt.init", [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
-    ("virt.rename", [None, {"name": "a", "disks": [{"path": "/a"}]}, {"name": 1, "disks": []}]),
-    ("virt.purge", ["gone", None, {"keep": ["/a"]}, {"delete": "/"}, {"shared": []}]),
-    ("virt.storage_users", [[], {"/a": 1}]),
-    ("virt.migrate", [None, {}, {"outcome": "moved", "kept": []}, {"outcome": "", "time_ms": "1"}]),
-    ("virt.migrate_recover", [None, [], {"left": ["hv2"]}]),
-    ("virt.vm_info", [None, []]),
-    ("virt.names_on_disk", [{}, "web1"]),
-    ("virt.tls_info", [{}, None]),
+    (migration_calls.LOCATIONS, [{}, {"guests": STATES, "unfinished": {"web1": 1}}]),
+    (host_calls.MAINTENANCE, [True, {}, {"guests": "web1"}]),
+    (guest_calls.LIST_ADDRESSES, [[], {"web1": []}]),
+    (placement_calls.CREATE,
+     [None, True, {}, {"name": 1, "disks": []}, {"name": "a", "disks": None}]),
+    (placement_calls.RENAME,
+     [None, {"name": "a", "disks": [{"path": "/a"}]}, {"name": 1, "disks": []}]),
+    (guest_calls.PURGE, ["gone", None, {"left": ["/a"]}, {"left": {"/a": 1}}]),
+    (guest_calls.PLAN_PURGE, [None, {"keep": ["/a"]}, {"delete": "/"}, {"shared": []}]),
+    (guest_calls.STORAGE_USERS, [[], {"/a": 1}]),
+    (migration_calls.MIGRATE,
+     [None, {}, {"outcome": "moved", "kept": []}, {"outcome": "", "time_ms": "1"}]),
+    (migration_calls.RECOVER_MIGRATION, [None, [], {"left": ["hv2"]}]),
+    (guest_calls.SHOW_GUESTS,
+     [None, [], {"web1": {"state": 1}}, {"web1": {"disks": []}}, {"web1": {"pending": "x"}}]),
+    (guest_calls.SHOW_HOST, [None, [], {"vm_info": []}, {"vm_info": {"web1": {"nics": 7}}}]),
+    (guest_calls.NAMES_ON_DISK, [{}, "web1"]),
+    (host_calls.CERTIFICATES, [{}, None]),
 ]  # fmt: skip
-CASES = [(fun, data) for fun, several in WRONG for data in several]
+CASES = [(call, data) for call, several in WRONG for data in several]
 
 
-@pytest.mark.parametrize(("fun", "data"), CASES, ids=repr)
-def test_what_does_not_fit_is_an_error_of_that_host(fun, data):
-    found = answer.from_return("hv1", {"return": data}, fun, {})
+@pytest.mark.parametrize(("call", "data"), CASES, ids=repr)
+def test_what_does_not_fit_is_an_error_of_that_host(call, data):
+    found = answer.from_return("hv1", {"return": data}).parse(call.function, call.read)
     assert (found.kind, found.data) == (answer.BAD, None)
     begin, _, where = found.error.partition(": ")
-    assert begin == f"its answer to {fun} is not what this version expects"
+    assert begin == f"its answer to {call.function} is not what this version expects"
     assert where, "the place is named"
     with pytest.raises(errors.ConnectionFailed, match="hv1: its answer to"):
         found.get()
 
 
 def test_what_fits_is_taken():
-    assert answer.from_return("hv1", {"return": STATES}, "virt.vm_state", {}).data == STATES
-    assert answer.from_return("hv1", {"return": {}}, "virt.init", {"test": True}).ok
-    assert answer.from_return("hv1", {"return": "anything"}, "virt.start", {}).ok
+    assert guest_calls.LIST_STATES.read(STATES, "hv1") == STATES
+    assert placement_calls.CHECK_CREATE.read({}, "hv1") == {}
+
+
+def test_all_keys_of_a_shown_guest_are_passed_on():
+    shown = {"vm_info": {"web1": {"cpu": 2, "state": "running", "disks": None}}, "freecpu": 1}
+    assert guest_calls.SHOW_HOST.read(shown, "hv1").to_answer() == {
+        "vm_info": {"web1": {"cpu": 2, "state": "running"}}, "freecpu": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("percent", ["12", [], {}, True, None])
@@ -98,7 +113,8 @@ def test_what_a_host_says_is_one_line_and_soon(few):
 @pytest.mark.parametrize("number", [-1, True, "7", None, 2**63, [], float("nan")])
 def test_what_is_counted_is_a_number_with_which_one_can_reckon(number):
     inventory = {"cpus": 4, "memory_kib": 1, "stores": {"/": {"free_bytes": number}}}
-    assert not answer.from_return("hv1", {"return": inventory}, "virt.inventory", {}).ok
+    with pytest.raises(errors.BadAnswer):
+        placement_calls.INVENTORY.read(inventory, "hv1")
 
 
 def test_bytes_are_text():

@@ -140,7 +140,7 @@ def test_those_of_this_master_have_its_keys_and_certificates(fleet):
 
 
 def test_a_guest_that_is_nowhere_may_be_where_nobody_is_known(fleet, monkeypatch):
-    monkeypatch.setattr(fleet, "ask", lambda hosts, fun: [answer.Answer("hv1", {"a": "running"})])
+    monkeypatch.setattr(fleet, "ask", lambda *_, **_o: [answer.Answer("hv1", {"a": "running"})])
     with pytest.raises(
         errors.NotFound, match="hosts below a syndic that does not answer are unknown"
     ):

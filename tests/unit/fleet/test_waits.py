@@ -570,7 +570,7 @@ def test_what_tells_a_guest_who_it_is_goes_only_when_its_minion_is_proven(monkey
 def test_a_host_that_is_silent_tells_no_address_and_is_asked_again():
     said = [answer.silent("hv1", 5), answer.Answer("hv1", {"web1": {"m": {"addresses": ["x"]}}})]
     fleet = mock.Mock()
-    fleet.gather.side_effect = lambda *_asked: {"hv1": said.pop(0)}
+    fleet.gather.side_effect = lambda *_asked, **_how: {"hv1": said.pop(0)}
     assert wait._address(fleet, "hv1", "web1", "address") is False
     assert wait._address(fleet, "hv1", "web1", "address") is True
     said.append(answer.Answer("hv1", error="no guest 'web1' on hv1", kind=answer.FAILED))

@@ -248,11 +248,11 @@ class CreateBackup:
                 silent += [member.name for member in targets]
                 continue
             for target, plan in zip(targets, plans, strict=True):
-                if isinstance(plan, errors.VirtError):
+                if not plan.ok:
                     silent.append(target.name)
                 else:
-                    needed |= {*plan.needed}
-                    superseded |= {*plan.superseded}
+                    needed |= {*plan.get().needed}
+                    superseded |= {*plan.get().superseded}
         return _OtherTargets(frozenset(needed), frozenset(superseded), tuple(silent))
 
     def _end_export(self, job: _BackupJob, good: bool, needed: tuple[str, ...]) -> str | None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from saltvirt import errors, settings, units
 from saltvirt.answers.creation import Phase
+from saltvirt.answers.guest_calls import SWEEP_BACKUPS, HostRequest
 from saltvirt.backup.manager import backup, target_upkeep
-from saltvirt.backup.model import age, backup_schedule, calls, policy
+from saltvirt.backup.model import age, backup_schedule, policy
 from saltvirt.backup.model.answers import ListedBackup
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import inventory
@@ -165,7 +166,7 @@ class BackUpOverdue:
         """
         overdue, young, silent = self._select()
         # remove what interrupted backups have left, which takes the space of new ones
-        calls.SWEEP_EXPORTS.gather(self.fleet, self.fleet.hosts(), calls.SweepRequest())
+        SWEEP_BACKUPS.gather(self.fleet, self.fleet.hosts(), HostRequest(), long=False)
         backup_policy = policy.read(settings.of_master(self.fleet.opts))
         turns = _HostSlots(
             {name: item.host for name, item in overdue.items()}, backup_policy.at_once_per_host

@@ -31,7 +31,7 @@ class CommitRestore:
             with reasons:
                 lock.refuse_taken(self.fleet.opts, name)
             host = self._locate(name)
-            plan = purge.plan(self.fleet, host, name, "virt.backup_confirm")
+            plan = purge.plan(self.fleet, host, name, calls.PLAN_COMMIT)
             reasons.raise_first()
             comment = f"would delete the previous disks of {name} on {host}: "
             comment += _path_list(plan.delete)
@@ -46,7 +46,7 @@ class CommitRestore:
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.backup_confirm"):
             host = self._locate(name)
-            plan = purge.plan(self.fleet, host, name, "virt.backup_confirm")
+            plan = purge.plan(self.fleet, host, name, calls.PLAN_COMMIT)
             request = calls.ConfirmRequest(name, tuple(plan.unused))
             removal = calls.CONFIRM_RESTORE.ask(self.fleet, host, request)
         comment = f"deleted the previous disks of {name} on {host}: {_path_list(removal.delete)}"

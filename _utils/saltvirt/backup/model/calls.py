@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from saltvirt.answers.calls import Call, Timeout
 from saltvirt.answers.created import CreatedGuest
+from saltvirt.answers.guest_calls import PurgePlanRequest
 from saltvirt.answers.removal import RemovalPlan
 from saltvirt.backup.model import backup_ids
 from saltvirt.backup.model.answers import (
@@ -318,11 +319,7 @@ class UndoRequest(Message):
     test: bool = optional(False)
 
 
-@dataclass(frozen=True)
-class SweepRequest(Message):
-    """Clean up exports of processes that died."""
-
-
+PLAN_COMMIT = Call("backup_confirm", PurgePlanRequest, RemovalPlan, Timeout.SHORT)
 LIVE_RESTORE_STATUS = Call("backup_standing", LiveRestoreRequest, LiveRestoreStatus)
 RESUME_LIVE_RESTORE = Call("backup_again", ResumeRequest, LiveRestoreStatus)
 LIST_PINS = Call("backup_stands", TargetRef, list[PinnedBackup])
@@ -344,7 +341,6 @@ SET_SCHEDULE: Call[ScheduleRequest, str | None] = Call(
 
 # public functions of the host, for operators, too
 END_EXPORT = Call("backup_end", EndExportRequest, ServingEnd)
-SWEEP_EXPORTS = Call("backup_sweep", SweepRequest, list[str], Timeout.SHORT)
 LIST_BACKUPS = Call("backup_list", ListRequest, list[ListedBackup], Timeout.SHORT)
 LIST_FILES = Call("backup_ls", ListFilesRequest, FileListing)
 GET_FILE = Call("backup_get", GetFileRequest, ExtractedFile)

@@ -9,7 +9,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, units
-from saltvirt.answers.created import PlannedGuest
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.manager import config, inventory_poller, status_file
@@ -24,6 +23,7 @@ from saltvirt.ha.model.reserve import Reserve
 from saltvirt.ha.model.view import STARTED, GuestConfig, GuestRule
 from saltvirt.operations.core.operation import Operation
 from saltvirt.placement import choose, facts, policy
+from saltvirt.placement.calls import PLAN_GUEST, CreateRequest
 from saltvirt.spec.base import unknown
 from saltvirt.system import file_lock
 
@@ -104,12 +104,11 @@ class ClusterHaProvider:
         return conflicts
 
     def local_resources(
-        self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
+        self, fleet: Fleet, name: str, host: facts.Host, request: CreateRequest
     ) -> list[str]:
         """See HaProvider."""
-        init_arguments = {**secret.without(arguments), "test": True, "definition": True}
-        response = fleet.call(host.name, "virt.init", init_arguments, long=True)
-        planned = PlannedGuest.from_answer(response, host.name)
+        definition = replace(secret.without(request), test=True, definition=True)
+        planned = PLAN_GUEST.ask(fleet, host.name, definition)
         disks = {target: {"backing file": {"file": path}} for target, path in planned.bases.items()}
         try:
             if "<!" in planned.definition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -10,7 +11,6 @@ from typing import Any
 
 import saltvirt
 from saltvirt import errors
-from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.manager import config, credentials, files, status_file
 from saltvirt.ha.manager.agent_sender import AgentSender
@@ -27,6 +27,7 @@ from saltvirt.ha.manager.inventory_poller import (
 from saltvirt.ha.manager.status_file import boot_time
 from saltvirt.operations.cluster import inventory
 from saltvirt.placement import facts, policy
+from saltvirt.placement.calls import INVENTORY, InventoryRequest
 from saltvirt.system import file_lock, zipapp
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,11 @@ def serve(
 
 def cached_hosts(path: Path) -> list[facts.Host]:
     """Return the hosts as they reported to a previous engine."""
-    parsed = [inventory.parse_host(Answer(name, data)) for name, data in read(path).items()]
-    return [item for item in parsed if isinstance(item, facts.Host)]
+    hosts = []
+    for name, data in read(path).items():
+        with contextlib.suppress(errors.BadAnswer):
+            hosts.append(inventory.checked_host(name, facts.Inventory.from_answer(data, name)))
+    return [host for host in hosts if isinstance(host, facts.Host)]
 
 
 def _make_ask(opts: file_lock.Opts) -> Ask:
@@ -88,10 +92,12 @@ def _make_ask(opts: file_lock.Opts) -> Ask:
     def ask(members: Collection[str]) -> Iterator[facts.Host]:
         with Fleet(opts) as fleet:
             reachable = set(fleet.hosts()) & set(members)
-            for answer in fleet.ask(sorted(reachable), "virt.inventory"):
-                host = inventory.parse_host(answer)
+            for answer in INVENTORY.replies(fleet, sorted(reachable), InventoryRequest()):
+                host = (
+                    inventory.checked_host(answer.host, answer.get()) if answer.ok else answer.error
+                )
                 if isinstance(host, facts.Host):
-                    answers[answer.host] = answer.data
+                    answers[answer.host] = answer.get().to_answer()
                     yield host
                 else:
                     log.info("%s: cannot update its capacity: %s", answer.host, host)

@@ -102,6 +102,13 @@ def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:
         if terms_data is not None
         else None
     )
+    return config_for(get, terms, overcommit)
+
+
+def config_for(
+    get: settings.Get, terms: account.PlacementTerms | None, overcommit: object
+) -> AdmissionConfig:
+    """Return the AdmissionConfig for a call. overcommit: None: the host's setting."""
     if overcommit is None:
         overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):

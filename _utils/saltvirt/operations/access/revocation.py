@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import RUNNING_NAMES, HostRequest
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, shared_storage_check
@@ -19,9 +20,9 @@ def refuse_running(fleet: Fleet, host: str) -> None:
     reported since. After the revocation, other hosts can start these guests, which would then run
     twice."""
     if host in target.accepted(fleet.opts) or fleet.opts.get("order_masters"):
-        answer = fleet.gather([host], "virt.running_names")[host]
+        answer = RUNNING_NAMES.reply(fleet, host, HostRequest())
         if answer.ok:
-            running = sorted(map(str, answer.data or ()))
+            running = sorted(answer.get())
             if running:
                 raise errors.OperationFailed(
                     f"{host} still runs {_listed(running)}: salt-run virt.evacuate {host}, or stop "

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.answers.guests import Leftovers
+from saltvirt.answers.guest_calls import (
+    LIST_LEFTOVERS,
+    LIST_STATES,
+    NAMES_ON_DISK,
+    SHOW_GUESTS,
+    GuestsRequest,
+    HostRequest,
+)
+from saltvirt.answers.guests import GuestInfo, Leftovers
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.journal import location_cache
 from saltvirt.placement import facts
@@ -33,12 +41,8 @@ class NamesOnDisk:
         """Return host to the names of its guests, for each host whose files could be read."""
         with self._lock:
             if self._names is None:
-                answers = fleet.ask(sorted(self._hosts), "virt.names_on_disk")
-                self._names = {
-                    answer.host: frozenset(answer.data)
-                    for answer in answers
-                    if answer.ok and isinstance(answer.data, list)
-                }
+                listed, _ = NAMES_ON_DISK.gather(fleet, sorted(self._hosts), HostRequest())
+                self._names = {host: frozenset(names) for host, names in listed.items()}
             return self._names
 
 
@@ -99,14 +103,9 @@ class Locations:
 
 def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
     """Ask every host which guests it has."""
-    states: dict[str, dict[str, str]] = {}
-    unreachable: dict[str, str] = {}
-    for answer in fleet.ask(hosts or fleet.hosts(), "virt.vm_state"):
-        if answer.error is not None:
-            unreachable[answer.host] = answer.error
-        else:
-            states[answer.host] = answer.data or {}
-            location_cache.store_host(fleet.opts, answer.host, states[answer.host])
+    states, unreachable = LIST_STATES.gather(fleet, hosts or fleet.hosts(), GuestsRequest())
+    for host, host_states in states.items():
+        location_cache.store_host(fleet.opts, host, host_states)
     unknown = BELOW_SYNDIC if fleet.opts.get("order_masters") else None
     return Locations(
         by_name(states),
@@ -120,7 +119,7 @@ def locations(fleet: Fleet, hosts: list[str] | None = None) -> Locations:
 def leftovers(fleet: Fleet, host: str, **options: Any) -> Leftovers:
     """Return what interrupted operations have left on the host. options: as for Fleet.call, which
     raises the errors."""
-    return Leftovers.from_answer(fleet.call(host, "virt.leftovers", **options), host)
+    return LIST_LEFTOVERS.ask(fleet, host, HostRequest(), **options)
 
 
 def by_name(states: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -157,8 +156,8 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
     host = cached_host(fleet, name)
     if host is None:
         return None
-    answer = fleet.gather([host], "virt.vm_state", {"vm_": name})[host]
-    state = (answer.data or {}).get(name)
+    answer = LIST_STATES.reply(fleet, host, GuestsRequest(name))
+    state = answer.get().get(name) if answer.ok else None
     return (host, state) if state in facts.ACTIVE else None
 
 
@@ -167,10 +166,14 @@ def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
     seen, no other host is asked. Raises as Locations.host_of and Fleet.call do."""
     host = cached_host(fleet, name)
     if host:
-        answer = fleet.gather([host], "virt.vm_info", {"vm_": name})[host]
-        guest = (answer.data or {}).get(name, {})
-        if guest.get("state") in facts.ACTIVE:
-            return host, answer.data
+        answer = SHOW_GUESTS.reply(fleet, host, GuestsRequest(name))
+        guests = answer.get() if answer.ok else {}
+        if name in guests and guests[name].state in facts.ACTIVE:
+            return host, plain_guests(guests)
     host, _ = locate(fleet, name)
-    response: dict[str, Any] = fleet.call(host, "virt.vm_info", {"vm_": name}, long=False)
-    return host, response
+    return host, plain_guests(SHOW_GUESTS.ask(fleet, host, GuestsRequest(name)))
+
+
+def plain_guests(guests: Mapping[str, GuestInfo]) -> dict[str, Any]:
+    """Return the guests of a host as plain data."""
+    return {name: guest.to_answer() for name, guest in guests.items()}

@@ -17,6 +17,7 @@ from saltvirt.fleet import private
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core.operation import Operation
 from saltvirt.placement import choose, facts
+from saltvirt.placement.calls import CreateRequest
 from saltvirt.system import file_lock
 
 _MAX_CHARS = 1000
@@ -58,10 +59,9 @@ class HaProvider(Protocol):
         guests cannot be added on this master now."""
 
     def local_resources(
-        self, fleet: Fleet, name: str, host: facts.Host, arguments: dict[str, Any]
+        self, fleet: Fleet, name: str, host: facts.Host, request: CreateRequest
     ) -> list[str]:
-        """Ask the host why the guest that ``virt.init`` would create with these arguments could
-        only run there."""
+        """Ask the host why the guest that the request would create could only run there."""
 
     def plan_change(
         self, fleet: Fleet, name: str, options: Any, created_on: str | None = None

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors
-from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.placement import account, choose, facts
+from saltvirt.placement.calls import INVENTORY, InventoryRequest
 from saltvirt.placement.policy import PlacementPolicy
 
 OTHER_VERSION = (
@@ -32,33 +32,31 @@ def gather(
     guest: arguments of ``virt.init``; each Host then has the Needs of that guest. patient: wait for
     busy hosts, as Fleet.ask does.
     """
-    responding, unreachable = [], {}
-    arguments = {"guest": guest} if guest else None
-    for answer in fleet.ask(hosts or fleet.hosts(), "virt.inventory", arguments, patient=patient):
-        host = parse_host(answer)
+    inventories, unreachable = INVENTORY.gather(
+        fleet, hosts or fleet.hosts(), InventoryRequest(guest), patient=patient
+    )
+    responding = []
+    for name, inventory in inventories.items():
+        host = checked_host(name, inventory)
         if isinstance(host, facts.Host):
             responding.append(host)
         else:
-            unreachable[answer.host] = host
+            unreachable[name] = host
     return account.joined(sorted(responding, key=lambda h: h.name)), unreachable
 
 
-def parse_host(answer: Answer) -> facts.Host | str:
-    """Return the inventory in a host's answer, without storage shared with other hosts; or why the
-    answer is not one."""
-    if answer.error is not None:
-        return answer.error
+def checked_host(name: str, inventory: facts.Inventory) -> facts.Host | str:
+    """Return the host of an inventory, without storage shared with other hosts; or why placement
+    cannot use the inventory."""
     try:
-        return _checked_host(facts.host_from_inventory(answer.host, answer.data))
-    except errors.BadAnswer as exc:
-        return f"{exc.text}: {OTHER_VERSION.format(host=answer.host)}"
+        return _usable_host(facts.host_of(name, inventory))
     except errors.InvalidInput as exc:  # what its own configuration has wrong
         return exc.text
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
-        return OTHER_VERSION.format(host=answer.host)
+        return OTHER_VERSION.format(host=name)
 
 
-def _checked_host(host: facts.Host) -> facts.Host:
+def _usable_host(host: facts.Host) -> facts.Host:
     """Return the host if placement can use all of its values. This finds an invalid value as an
     error of that host, not while a guest is placed on another one."""
     policy = PlacementPolicy()

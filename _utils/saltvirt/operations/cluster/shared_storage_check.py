@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from saltvirt.answers.calls import HostAnswer
+from saltvirt.answers.guest_calls import STORAGE_USERS, StorageUsersRequest
 from saltvirt.fleet import target
-from saltvirt.fleet.answer import Answer
 from saltvirt.fleet.authorization import Authorizations
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -34,7 +35,8 @@ def unused_elsewhere(
     for path in file_locations if unasked else ():
         reasons[path] = list(unasked)
     other_hosts = [other_host for other_host in hosts if other_host != host]
-    for answer in fleet.ask(other_hosts, "virt.storage_users", {"places": file_locations}):
+    request = StorageUsersRequest(file_locations)
+    for answer in STORAGE_USERS.replies(fleet, other_hosts, request):
         for path in file_locations:
             reason = _retain_reason(answer, path)
             if reason:
@@ -67,11 +69,8 @@ def guest_hosts(opts: dict[str, Any]) -> set[str]:
     return Authorizations(opts).hosts() | KeyStore(opts).hosts()
 
 
-def _retain_reason(answer: Answer, path: str) -> str | None:
+def _retain_reason(answer: HostAnswer[dict[str, str | None]], path: str) -> str | None:
     """Return why a host's answer requires that a path stays; None if the host does not use it."""
     if not answer.ok:
         return answer.error
-    if not isinstance(answer.data, dict) or path not in answer.data:
-        return "its answer does not include the path"
-    reason: str | None = answer.data[path]
-    return reason
+    return answer.get().get(path, "its answer does not include the path")

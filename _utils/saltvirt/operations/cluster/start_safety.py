@@ -4,6 +4,7 @@ write to the same disks, the guest is not started."""
 from __future__ import annotations
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import SHARED_DISKS, NamedGuestRequest
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, shared_storage_check, unique
 
@@ -32,7 +33,7 @@ def check(
     reasons = unheard_hosts(fleet, locations, name)
     if not reasons:
         return
-    for path, reason in sorted(fleet.call(host, "virt.shared_disks", {"vm_": name}).items()):
+    for path, reason in sorted(SHARED_DISKS.ask(fleet, host, NamedGuestRequest(name)).items()):
         raise errors.OperationFailed(
             f"{name} stays as it is on {host}: other hosts may use its disk {path} ({reason}), "
             f"and "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from saltvirt.answers.guest_calls import HostRequest
+from saltvirt.answers.host_calls import VERSIONS
 from saltvirt.answers.versions import Versions
-from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 
 _HEAD = ["host", "Salt Virt", "by", "digest", "Salt", "Python", "libvirt", ""]
@@ -22,8 +23,7 @@ def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -
     Returns a dict: ``master``; ``hosts``, host to its versions or to ``error``; ``lagging``, host
     to how to update it.
     """
-    answers = fleet.gather(fleet.hosts(host), "virt.versions")
-    versions_by_host, unreachable = answer.facts(answers.values(), Versions.from_answer)
+    versions_by_host, unreachable = VERSIONS.gather(fleet, fleet.hosts(host), HostRequest())
     lagging = {
         name: f"another version than the master's: {_CURE.get(host_versions.way, '').format(name)}"
         for name,

@@ -12,12 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from saltvirt import errors
-from saltvirt.fleet.answer import Answer
+from saltvirt.answers.calls import Call, HostAnswer
 from saltvirt.fleet.client import Fleet, StallNotice, Watch
 from saltvirt.operations.journal import slots
+from saltvirt.placement.calls import CREATE
+from saltvirt.schema import Message
+
+Request = TypeVar("Request", bound=Message)
+Data = TypeVar("Data")
 
 # maximum number of guests in a job, so that waiting guests see progress
 MAX_BATCH = 20
@@ -34,11 +39,11 @@ class Jobs(Protocol):
         self,
         fleet: Fleet,
         host: str,
-        fun: str,
-        kwarg: dict[str, Any],
+        call: Call[Request, Data],
+        request: Request,
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
-    ) -> Answer:
+    ) -> HostAnswer[Data]:
         """Return the Answer of a long job; parameters as for Fleet.ask."""
 
     def deploying(
@@ -54,13 +59,13 @@ class SingleJobs:
         self,
         fleet: Fleet,
         host: str,
-        fun: str,
-        kwarg: dict[str, Any],
+        call: Call[Request, Data],
+        request: Request,
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
-    ) -> Answer:
+    ) -> HostAnswer[Data]:
         """See Jobs."""
-        return fleet.gather([host], fun, kwarg, long=True, watch=watch, on_stall=on_stall)[host]
+        return call.reply(fleet, host, request, long=True, watch=watch, on_stall=on_stall)
 
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
@@ -76,17 +81,17 @@ SINGLE_JOBS = SingleJobs()
 class _PendingCall:
     """A call in the queue, with its Answer or its error."""
 
-    kwarg: dict[str, Any]
+    request: Message
     watch: Watch | None
     on_stall: StallNotice | None
-    answer: Answer | None = None
+    answer: HostAnswer[Any] | None = None
     error: BaseException | None = None
 
     @property
     def is_done(self) -> bool:
         return self.answer is not None or self.error is not None
 
-    def get(self) -> Answer:
+    def get(self) -> HostAnswer[Any]:
         """Return the answer of a completed call."""
         if self.answer is None:
             raise self.error or errors.OperationFailed("the call was not submitted")
@@ -119,22 +124,22 @@ class BatchedJobs:
         self,
         fleet: Fleet,
         host: str,
-        fun: str,
-        kwarg: dict[str, Any],
+        call: Call[Request, Data],
+        request: Request,
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
-    ) -> Answer:
+    ) -> HostAnswer[Data]:
         """See Jobs. The first caller submits the calls of all that have arrived."""
-        own_call = _PendingCall(kwarg, watch, on_stall)
+        own_call = _PendingCall(request, watch, on_stall)
         with self._changed:
-            queue = self._queues.setdefault((host, fun), _HostQueue())
+            queue = self._queues.setdefault((host, call.name), _HostQueue())
             queue.waiting.append(own_call)
             self._changed.notify_all()
             self._changed.wait_for(lambda: own_call.is_done or not queue.busy)
             if own_call.is_done:
                 return own_call.get()
             queue.busy = True
-        self._run_batches(fleet, host, fun, queue, own_call)
+        self._run_batches(fleet, host, call, queue, own_call)
         return own_call.get()
 
     def deploying(
@@ -144,16 +149,21 @@ class BatchedJobs:
         return contextlib.nullcontext(slots.Slots(()))
 
     def _run_batches(
-        self, fleet: Fleet, host: str, fun: str, queue: _HostQueue, own_call: _PendingCall
+        self,
+        fleet: Fleet,
+        host: str,
+        call: Call[Any, Any],
+        queue: _HostQueue,
+        own_call: _PendingCall,
     ) -> None:
         """Run jobs until the own call is answered; then the next caller continues."""
         try:
             while not own_call.is_done:
-                self._run_batch(fleet, host, fun, queue)
+                self._run_batch(fleet, host, call, queue)
         finally:
             with self._changed:
                 # a call that failed before its job was submitted is not submitted by other callers
-                queue.waiting = [call for call in queue.waiting if call is not own_call]
+                queue.waiting = [waiting for waiting in queue.waiting if waiting is not own_call]
                 queue.busy = False
                 self._changed.notify_all()
 
@@ -167,35 +177,34 @@ class BatchedJobs:
                 arrived = len(queue.waiting)
                 self._changed.wait_for(lambda: len(queue.waiting) >= enough, self._gather_s)
 
-    def _run_batch(self, fleet: Fleet, host: str, fun: str, queue: _HostQueue) -> None:
+    def _run_batch(self, fleet: Fleet, host: str, call: Call[Any, Any], queue: _HostQueue) -> None:
         """Run one job with the calls in the queue, and store their answers."""
-        with self._slot(fleet, host, fun) as slot:
+        with self._slot(fleet, host, call) as slot:
             self._wait_for_more(queue, host)
             with self._changed:
                 batch, queue.waiting = queue.waiting[:MAX_BATCH], queue.waiting[MAX_BATCH:]
                 queue.submitted_count += len(batch)
             try:
-                call_arguments = [call.kwarg for call in batch]
-                answers = fleet.each(
+                answers = call.each(
+                    fleet,
                     host,
-                    fun,
-                    call_arguments,
+                    [member.request for member in batch],
                     watch=_watch(batch),
                     on_stall=_combined_notice(batch, slot.free),
                 )
-                for call, answer in zip(batch, answers, strict=True):
-                    call.answer = answer
+                for member, answer in zip(batch, answers, strict=True):
+                    member.answer = answer
             except BaseException as exc:
-                for call in batch:
-                    call.error = exc
+                for member in batch:
+                    member.error = exc
             finally:
                 with self._changed:
                     self._changed.notify_all()
 
     @contextlib.contextmanager
-    def _slot(self, fleet: Fleet, host: str, fun: str) -> Iterator[slots.Slots]:
+    def _slot(self, fleet: Fleet, host: str, call: Call[Any, Any]) -> Iterator[slots.Slots]:
         """Hold a slot of this object and one of the master during a job that creates guests."""
-        if fun != "virt.init":
+        if call.name != CREATE.name:
             yield slots.Slots(())
             return
         with self._slots, slots.deploying(fleet.opts, _ignore_wait, f"virt.init on {host}") as slot:

@@ -225,7 +225,7 @@ def foreign_key_hosts(
 ) -> dict[str, choose.Reason]:
     """Return why hosts cannot get a guest with a key: they submit keys to another master."""
     rejected: dict[str, choose.Reason] = {}
-    _, hidden = secret.split(init_request.host_arguments())
+    _, hidden = secret.split(init_request.host_request())
     for host in hosts if hidden or init_request.seeded else ():
         try:
             authorization.refuse_others(fleet.opts, host, init_request.name)

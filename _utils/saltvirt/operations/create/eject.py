@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from saltvirt import errors, names
+from saltvirt.answers.guest_calls import EJECT_SEED, EjectRequest
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -47,14 +48,15 @@ class Eject:
         host = find.cached_host(self.fleet, self.name)
         if host is None:
             return None
-        arguments = {"name": self.name, "last_seen": True}
-        answer = self.fleet.gather([host], self.verb, arguments, patient=True)[host]
-        return (host, answer.data) if answer.ok and answer.data is not None else None
+        request = EjectRequest(self.name, last_seen=True)
+        answer = EJECT_SEED.reply(self.fleet, host, request, long=False, patient=True)
+        ejected = answer.get() if answer.ok else None
+        return None if ejected is None else (host, ejected)
 
     def _on_any_host(self) -> tuple[str, bool]:
         """Do the same after asking all hosts."""
         host, _ = find.locate(self.fleet, self.name)
-        return host, self.fleet.call(host, self.verb, {"name": self.name}, long=True)
+        return host, bool(EJECT_SEED.ask(self.fleet, host, EjectRequest(self.name)))
 
     def _is_ours(self) -> bool:
         """Return whether this master created the guest. Raises OperationFailed until the guest has

@@ -5,10 +5,13 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.calls import Call
 from saltvirt.answers.created import CreatedGuest, RenamedGuest
+from saltvirt.answers.guest_calls import LIST_STATES, GuestsRequest
 from saltvirt.fleet import authorization, secret, target
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
@@ -29,6 +32,7 @@ from saltvirt.operations.guest import purge
 from saltvirt.operations.journal import location_cache, lock
 from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.placement import policy
+from saltvirt.placement.calls import CHECK_CLONE, CHECK_RENAME, CLONE, RENAME, CopyRequest
 from saltvirt.revert import UndoStack
 from saltvirt.spec import values
 
@@ -40,7 +44,8 @@ class _NewName(abc.ABC):
     name_is_free: no host that does not answer has a guest of the new name.
     """
 
-    function: str
+    call: Call[CopyRequest, Any]
+    check_call: Call[CopyRequest, dict[str, Any]]
 
     def __init__(
         self,
@@ -73,9 +78,9 @@ class _NewName(abc.ABC):
     @contextlib.contextmanager
     def _both_locks(self) -> Iterator[None]:
         """Hold the locks of both names; a failure also fires an event."""
-        opts = self.fleet.opts
+        opts, operation = self.fleet.opts, self.call.function
         self._refuse_same_name()
-        with lock.guest(opts, self.name, self.function), lock.guest(opts, self.new, self.function):
+        with lock.guest(opts, self.name, operation), lock.guest(opts, self.new, operation):
             try:
                 for name in (self.name, self.new):
                     ha_provider.refuse_managed(opts, name)
@@ -102,8 +107,8 @@ class _NewName(abc.ABC):
             with reasons:
                 ha_provider.refuse_managed(self.fleet.opts, name)
 
-    def _prepare_plan(self, reasons: Reasons) -> tuple[str, dict[str, Any], dict[str, Any]]:
-        """Return (host, its arguments without ``test``, what it would do)."""
+    def _prepare_plan(self, reasons: Reasons) -> tuple[str, CopyRequest, dict[str, Any]]:
+        """Return (host, the request without ``test``, what it would do)."""
         fleet, new = self.fleet, self.new
         with reasons:
             target.refuse_host(fleet.opts, new)
@@ -128,28 +133,29 @@ class _NewName(abc.ABC):
             host = locations.host_of(self.name)
             with reasons:  # its disks are written to, or read as if no process wrote to them
                 start_safety.check(fleet, locations, self.name, host)
-            arguments = self._arguments(host)
-            hidden = self._hidden(arguments)
+            request = self._request(host)
+            hidden = self._hidden(request)
             with reasons:
-                plan = fleet.call(host, self.function, {**secret.without(arguments), "test": True})
+                test_request = replace(secret.without(request), test=True)
+                plan = self.check_call.ask(fleet, host, test_request)
             with reasons:
                 secret.refuse_claimed(fleet.opts, host, hidden)
             with reasons:
                 if self._hands_in(hidden):
                     authorization.refuse_others(fleet.opts, host, new)
         reasons.raise_first()
-        return host, arguments, plan
+        return host, request, plan
 
     @property
     def _freed_names(self) -> set[str]:
         """Return the names that are free after the operation."""
         return set()
 
-    def _arguments(self, _host: str) -> dict[str, Any]:
-        """Return the arguments of the host's function."""
-        return {"vm_": self.name, "name": self.new, **self.options}
+    def _request(self, _host: str) -> CopyRequest:
+        """Return the request to the host."""
+        return CopyRequest(vm_=self.name, name=self.new, options=self.options)
 
-    def _hidden(self, _arguments: dict[str, Any]) -> dict[str, Any]:
+    def _hidden(self, _request: CopyRequest) -> dict[str, Any]:
         """Return the arguments that can be secret, which the host requests separately."""
         return {}
 
@@ -171,7 +177,7 @@ class RenameGuest(_NewName):
     """Rename a guest that is off. If the operation fails, the guest has its old name and key
     again."""
 
-    function = "virt.rename"
+    call, check_call = RENAME, CHECK_RENAME
 
     @property
     def _freed_names(self) -> set[str]:
@@ -197,7 +203,7 @@ class RenameGuest(_NewName):
                     confirm_key(fleet, self.report, host, new, renamed)
                 unique.resolve(fleet, self.report, new, host, name_is_free=self.name_is_free)
                 deliver(fleet, self.report, host, new)
-                states = fleet.call(host, "virt.vm_state")
+                states = LIST_STATES.ask(fleet, host, GuestsRequest(), long=True)
                 if name in states or new not in states:
                     raise errors.OperationFailed(f"{host}: libvirt has no {new} in place of {name}")
                 undo.success()
@@ -214,10 +220,9 @@ class RenameGuest(_NewName):
         return Result(new, comment, changes, {"host": host})
 
     def _rename_on(self, host: str, pair: tuple[str, str], options: dict[str, Any]) -> RenamedGuest:
-        arguments = {"vm_": pair[0], "name": pair[1], **options, "approve_key": True}
         watch = (f"salt/virt/{pair[1]}/rename/", self.report.host_event)
-        response = self.fleet.call(host, "virt.rename", arguments, long=True, watch=watch)
-        return RenamedGuest.from_answer(response, host)
+        request = CopyRequest(vm_=pair[0], name=pair[1], approve_key=True, options=options)
+        return RENAME.ask(self.fleet, host, request, watch=watch)
 
     def _rename_back(self, host: str) -> None:
         """Restore the old name; a minion in the guest gets new keys again."""
@@ -242,7 +247,7 @@ class CloneGuest(_NewName):
     """Copy a guest that is off, on its host. start: whether to start the copy. provider: its
     failover reserve limits the copy, unless ``overcommit`` is given."""
 
-    function = "virt.clone"
+    call, check_call = CLONE, CHECK_CLONE
 
     def __init__(
         self,
@@ -272,16 +277,15 @@ class CloneGuest(_NewName):
         OperationFailed, Refused."""
         fleet, report, new = self.fleet, self.report, self.new
         with self._both_locks():
-            host, arguments, _ = self._prepare_plan(Reasons(first=True))
+            host, request, _ = self._prepare_plan(Reasons(first=True))
             warning = self._reserve_warning(host)
-            arguments = {**arguments, "start": False, "approve_key": True}
-            arguments, hidden = secret.split(arguments)
+            request, hidden = secret.split(replace(request, start=False, approve_key=True))
             undo = UndoStack()
             intent_args = fleet.opts, new, "virt.clone", undo
             with naming_leftovers(undo), PendingCreate(*intent_args) as pending_create, undo:
                 pending_create.record_host(host)
                 with self._key_handover(host, undo, secret=hidden):
-                    cloned = self._clone_on(host, arguments)
+                    cloned = self._clone_on(host, request)
                     undo.push(f"purge {new} on {host}", purge.on_host, fleet, host, new)
                     confirm_key(fleet, report, host, new, cloned)
                 unique.resolve(fleet, report, new, host, name_is_free=self.name_is_free)
@@ -293,22 +297,21 @@ class CloneGuest(_NewName):
         comment = "; ".join(filter(None, (comment, warning, *cloned.warnings)))
         return Result(new, comment, {"created": cloned.to_answer()}, {"host": host, "state": state})
 
-    def _arguments(self, host: str) -> dict[str, Any]:
+    def _request(self, host: str) -> CopyRequest:
         terms = inventory.terms(self.fleet, host, policy.of_master(self.fleet.opts))
-        return {**super()._arguments(host), "placement": terms.to_answer()}
+        return replace(super()._request(host), placement=terms)
 
-    def _hidden(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        _, hidden = secret.split(arguments)
-        return dict(hidden)
+    def _hidden(self, request: CopyRequest) -> dict[str, Any]:
+        return secret.split(request)[1]
 
-    def _clone_on(self, host: str, arguments: dict[str, Any]) -> CreatedGuest:
+    def _clone_on(self, host: str, request: CopyRequest) -> CreatedGuest:
         """Return the host's answer. If it does not answer, raises with what to do."""
         new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_event)
-        answer = self.fleet.gather([host], "virt.clone", arguments, long=True, watch=watch)[host]
+        answer = CLONE.reply(self.fleet, host, request, watch=watch)
         if answer.kind == DOWN:
             raise errors.OperationFailed(f"{host}: {answer.error}; nothing was created")
         try:
-            return CreatedGuest.from_answer(answer.get(), host)
+            return answer.get()
         except errors.ConnectionFailed as exc:
             raise errors.ConnectionFailed(
                 f"{exc.text}; it may be creating {new}, or have created it: salt-run virt.repair "

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, settings, units
+from saltvirt.answers.calls import HostAnswer
 from saltvirt.answers.created import CreatedGuest, GuestKey
+from saltvirt.answers.guest_calls import EJECT_SEED, LIST_STATES, EjectRequest, GuestsRequest
 from saltvirt.answers.guests import Leftovers
-from saltvirt.answers.power import PowerChange
 from saltvirt.fleet import authorization, pillars, secret, target
-from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT, Answer
+from saltvirt.fleet.answer import BAD, DOWN, LOST, SILENT
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.access import owners
@@ -35,6 +36,7 @@ from saltvirt.operations.guest.lifecycle import RUNNING, VERBS
 from saltvirt.operations.journal import location_cache, lock, slots
 from saltvirt.operations.journal.intent_log import PendingCreate
 from saltvirt.placement import account, choose, facts
+from saltvirt.placement.calls import CHECK_CREATE, CREATE, POWER, CreateRequest, PowerRequest
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.revert import UndoStack
 
@@ -311,19 +313,16 @@ class Init:
         decision.rejected.update(rejected)
         return failover_capacity.best(decision, self.reserve, request, self.hosts, self.ha_options)
 
-    def _host_arguments(self, host: str) -> dict[str, Any]:
-        """Return the arguments of ``virt.init`` on the host."""
+    def _host_request(self, host: str) -> CreateRequest:
+        """Return the request to create the guest on the host."""
         terms = self.cluster.terms(host) if self.cluster else self.terms.get(host)
-        return {
-            **self.init_request.host_arguments(),
-            "placement": terms.to_answer() if terms else None,
-        }
+        return replace(self.init_request.host_request(), placement=terms)
 
     def test_create(self, host: str) -> None:
         """Ask the host whether it could create the guest, including a check of the image. Secrets
         are left out: only the creation needs them. Raises the host's error."""
-        arguments = {**self._host_arguments(host), "test": True}
-        self.fleet.call(host, "virt.init", secret.without(arguments), long=True)
+        request = replace(secret.without(self._host_request(host)), test=True)
+        CHECK_CREATE.ask(self.fleet, host, request)
 
     def check_resources(self, host: str, reasons: Reasons) -> None:
         """Check that a guest for HA uses nothing that prevents its start on other hosts."""
@@ -338,7 +337,7 @@ class Init:
                 else self.hosts
             )
             resources = self.provider.local_resources(
-                self.fleet, self.init_request.name, hosts_by_name[host], self._host_arguments(host)
+                self.fleet, self.init_request.name, hosts_by_name[host], self._host_request(host)
             )
             if cluster:
                 cluster.local_resources[key] = resources
@@ -351,7 +350,7 @@ class Init:
     def check_secrets(self, hosts: Iterable[str]) -> None:
         """Check that secrets only go to hosts that the master's configuration names."""
         arguments = [
-            *secret.split(self.init_request.host_arguments())[1],
+            *secret.split(self.init_request.host_request())[1],
             *(["pillar"] if self.init_request.pillar else []),
         ]
         for host in hosts:
@@ -405,7 +404,7 @@ class Init:
         took_s = wait.wait_for_answer(self.fleet, host, name, kind, self.init_request.wait_s)
         # any minion can answer a ping, so the seed volume is only removed after a verified contact
         if kind == "minion" and target.reported(self.fleet.opts, name):
-            self.fleet.call(host, "virt.seed_eject", {"name": name}, long=True)
+            EJECT_SEED.ask(self.fleet, host, EjectRequest(name))
         self.report.step("answered", f"{name}: its {kind} answered after {took_s:.0f} s")
 
     def attempts(self) -> int:
@@ -414,10 +413,10 @@ class Init:
     def create_on(self, host: str, undo: UndoStack, pending_create: PendingCreate) -> Placed:
         name = self.init_request.name
         pillar = self.init_request.pillar
-        arguments, hidden = secret.split(self._host_arguments(host))
+        request, hidden = secret.split(self._host_request(host))
         handing_in = authorization.key_permission(self.fleet, host, name, undo, pillar, hidden)
         with handing_in if self.init_request.seeded or hidden else contextlib.nullcontext():
-            created = self.make_on(host, arguments)
+            created = self.make_on(host, request)
             undo.push(f"purge {name} on {host}", purge.on_host, self.fleet, host, name)
             confirm_key(self.fleet, self.report, host, name, created, pillar)
         unique.resolve(
@@ -445,12 +444,12 @@ class Init:
             self.ha_result = done if isinstance(done, Result) else None
             self.report.step("kept", f"{name}: added to high availability", host=host)
 
-    def make_on(self, host: str, arguments: dict[str, Any]) -> GuestKey:
+    def make_on(self, host: str, request: CreateRequest) -> GuestKey:
         """Create the guest on the host, and return its answer. By then its key has arrived."""
         name = self.init_request.name
         watch = (f"{self.report.tag}/", self.report.host_event)
         on_stall = (slots.QUIET_S, slots.max_hold_s(self.fleet.opts), self.idle)
-        answer = self.jobs.ask(self.fleet, host, "virt.init", arguments, watch, on_stall)
+        answer = self.jobs.ask(self.fleet, host, CREATE, request, watch, on_stall)
         if answer.kind == DOWN:  # it was told nothing
             raise errors.Refused(f"{host}: {answer.error}")
         if answer.kind in (SILENT, BAD):
@@ -458,11 +457,7 @@ class Init:
                 f"{host}: {answer.error}; it may still be creating {name}: salt-run virt.repair "
                 f"name={name} shows what is left of it"
             )
-        created = (
-            self.resolve_lost(host, answer)
-            if answer.kind == LOST
-            else CreatedGuest.from_answer(answer.get(), host)
-        )
+        created = self.resolve_lost(host, answer) if answer.kind == LOST else answer.get()
         self.slot.free()  # what follows is light
         return created
 
@@ -476,7 +471,7 @@ class Init:
         )
         self.report.step("quiet", text)
 
-    def resolve_lost(self, host: str, lost: Answer) -> GuestKey:
+    def resolve_lost(self, host: str, lost: HostAnswer[CreatedGuest]) -> GuestKey:
         """Ask the host what it has created, if its answer to the ended job was lost.
 
         Raises Refused if it created nothing, AlreadyExists if its guest belongs to another
@@ -649,12 +644,14 @@ def deliver(
 def _start_guest(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jobs: Jobs) -> str:
     """Start the guest and return its state. If the host's answer is missing, ask the host for the
     state."""
-    arguments = {
-        "name": name, "verb": "start", "when": [*VERBS["start"].before],
-        "placement": account.terms(None, policy).to_answer(),
-    }  # fmt: skip
+    request = PowerRequest(
+        name=name,
+        verb="start",
+        states=VERBS["start"].before,
+        placement=account.terms(None, policy),
+    )
     try:
-        power = PowerChange.from_answer(jobs.ask(fleet, host, "virt.power", arguments).get(), host)
+        power = jobs.ask(fleet, host, POWER, request).get()
     except errors.ConnectionFailed:
         if _state(fleet, host, name) != RUNNING:
             raise
@@ -665,8 +662,7 @@ def _start_guest(fleet: Fleet, host: str, name: str, policy: PlacementPolicy, jo
 
 
 def _state(fleet: Fleet, host: str, name: str) -> str:
-    state: str = fleet.call(host, "virt.vm_state", {"vm_": name}).get(name)
-    return state
+    return LIST_STATES.ask(fleet, host, GuestsRequest(name), long=True).get(name, "")
 
 
 def refusals_text(refusals: list[str]) -> str:

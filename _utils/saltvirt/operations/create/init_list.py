@@ -186,7 +186,7 @@ class InitList:
 def _are_light(init_request: InitRequest) -> bool:
     """Return whether the guest can share a job: it has no key that arrives meanwhile, and no
     secret."""
-    return not init_request.seeded and not secret.split(init_request.host_arguments())[1]
+    return not init_request.seeded and not secret.split(init_request.host_request())[1]
 
 
 def _failed(init_request: InitRequest, error: Exception) -> Result:

@@ -11,6 +11,7 @@ from typing import Any
 from saltvirt import errors, names, units
 from saltvirt.fleet import secret
 from saltvirt.placement import facts
+from saltvirt.placement.calls import CreateRequest
 from saltvirt.spec import base, deploy
 
 GROUP_POLICIES = ("spread", "separate", "gather")
@@ -76,18 +77,18 @@ class InitRequest:
         seed = self.arguments.get("seed")
         return seed is None or bool(seed)
 
-    def host_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the host's ``virt.init``, which creates the guest and leaves it
-        off."""
-        arguments = {
-            "name": self.name, "cpu": self.cpu, "mem": self.mem, "image": self.image,
-            "hypervisor": self.hypervisor, **self.arguments, "start": False, "approve_key": True,
-        }  # fmt: skip
-        metadata = arguments.get("metadata") or {}
-        return {
-            **arguments,
-            "metadata": {**metadata, **self.placement_metadata(), OPERATION: self.operation},
-        }
+    def host_request(self) -> CreateRequest:
+        """Return the request to the host, which creates the guest and leaves it off."""
+        metadata = self.arguments.get("metadata") or {}
+        return CreateRequest(
+            name=self.name,
+            cpu=self.cpu,
+            mem=self.mem,
+            image=self.image,
+            hypervisor=self.hypervisor,
+            metadata={**metadata, **self.placement_metadata(), OPERATION: self.operation},
+            options=self.arguments,
+        )
 
     def placement_metadata(self) -> dict[str, str]:
         """Return the placement arguments for the guest's metadata: they apply on every later host,
@@ -105,7 +106,7 @@ class InitRequest:
     def sizing_arguments(self) -> dict[str, Any]:
         """Return the arguments from which every host computes the guest's size: without those that
         are secret or only read inside the guest."""
-        arguments = secret.cleaned(self.host_arguments())
+        arguments = secret.cleaned(self.host_request().to_answer())
         public = {k: v for k, v in arguments.items() if k not in _SEED_ARGUMENTS}
         public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
         return public

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import LIST_ADDRESSES, NamedGuestRequest
 from saltvirt.fleet import syndic, target
 from saltvirt.fleet.answer import FAILED
 from saltvirt.fleet.client import Fleet
@@ -79,7 +80,7 @@ def _address(fleet: Fleet, host: str, name: str, kind: str) -> bool:
 
 def _addresses(fleet: Fleet, host: str, name: str) -> dict[str, Any]:
     """Return no address while the host does not answer: it is asked again."""
-    answer = fleet.gather([host], "virt.guest_addresses", {"vm_": name})[host]
+    answer = LIST_ADDRESSES.reply(fleet, host, NamedGuestRequest(name))
     if not answer.ok and answer.kind != FAILED:
         return {}
     return answer.get().get(name) or {}

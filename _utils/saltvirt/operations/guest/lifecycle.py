@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names
@@ -13,6 +13,7 @@ from saltvirt.operations.cluster import failover_capacity, find, ha_provider, st
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.journal import intent_log, location_cache
 from saltvirt.placement import account, policy
+from saltvirt.placement.calls import CHECK_START, POWER, PowerRequest, StartCheckRequest
 
 RUNNING, PAUSED, OFF = "running", "paused", "shutdown"
 # how long a host waits for another operation on the guest: host.domain.guest_lock
@@ -52,13 +53,6 @@ class PowerPlan:
     @property
     def nothing(self) -> bool:
         return self.before == self.after
-
-
-def _start(fleet: Fleet, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a start on a host: the host admits the guest by the master's
-    policy."""
-    terms = account.terms(None, policy.of_master(fleet.opts))
-    return {"name": names.guest(name), **options, "placement": terms.to_answer()}
 
 
 def plan(
@@ -157,9 +151,13 @@ class Lifecycle:
                 ha_provider.refuse_managed(self.fleet.opts, names.guest(name))
             power_plan = plan(self.fleet, name, self.verb, self.host, reasons)
             if self.verb == "start" and not power_plan.nothing:
-                arguments = {**_start(self.fleet, name, self.options), "test": True}
                 with reasons:
-                    self.fleet.call(power_plan.host, "virt.start", arguments)
+                    request = StartCheckRequest(
+                        name=names.guest(name),
+                        placement=self._terms,
+                        overcommit=self.options.get("overcommit"),
+                    )
+                    CHECK_START.ask(self.fleet, power_plan.host, request)
                 with reasons:
                     self._check_reserve(power_plan.host)
             reasons.raise_first()
@@ -183,9 +181,7 @@ class Lifecycle:
         if self._is_done(power_plan):
             return self._result(power_plan)
         self._check_reserve(power_plan.host)
-        arguments = self._arguments(name)
-        response = self.fleet.call(power_plan.host, "virt.power", arguments, long=True)
-        power = PowerChange.from_answer(response, power_plan.host)
+        power = POWER.ask(self.fleet, power_plan.host, self._request(name))
         if power.before is None:
             raise errors.NotFound(
                 f"{name} is no longer on {power_plan.host}: run the command again"
@@ -202,29 +198,33 @@ class Lifecycle:
         host = find.cached_host(self.fleet, name)
         if host is None:
             return None
-        arguments = {**self._arguments(name), "last_seen": True}
+        request = replace(self._request(name), last_seen=True)
         timeout_s = max(self.fleet.opts["timeout"], LOCK_WAIT_S) + self.wait_s
-        answer = self.fleet.gather(
-            [host], "virt.power", arguments, timeout_s=timeout_s, patient=True
-        )[host]
+        answer = POWER.reply(
+            self.fleet, host, request, timeout_s=timeout_s, long=False, patient=True
+        )
         if answer.kind == DOWN:
             return None
         try:
-            power = PowerChange.from_answer(answer.get(), host)
+            power = answer.get()
         except errors.VirtError:
             location_cache.forget(self.fleet.opts, name)
             raise
         return self._verify(name, host, power) if power.before else None
 
-    def _arguments(self, name: str) -> dict[str, Any]:
-        """Return the arguments of the host's ``virt.power``."""
+    def _request(self, name: str) -> PowerRequest:
+        """Return the request to the host."""
         verb = VERBS[self.verb]
-        arguments: dict[str, Any] = {"name": name, "verb": verb.host_verb, "when": [*verb.before]}
+        request = PowerRequest(name=name, verb=verb.host_verb, states=verb.before)
         if self.verb == "start":
-            arguments |= _start(self.fleet, name, self.options)
-        if self.verb == "shutdown":
-            arguments["timeout"] = self.wait_s
-        return arguments
+            overcommit = self.options.get("overcommit")
+            return replace(request, placement=self._terms, overcommit=overcommit)
+        return replace(request, timeout=self.wait_s) if self.verb == "shutdown" else request
+
+    @property
+    def _terms(self) -> account.PlacementTerms:
+        """The master's policy, by which the host admits the guest."""
+        return account.terms(None, policy.of_master(self.fleet.opts))
 
     def _verify(self, name: str, host: str, power: PowerChange) -> Result:
         """Return the result of the host. Raises InvalidInput; OperationFailed if the state is not

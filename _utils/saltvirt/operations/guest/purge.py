@@ -6,6 +6,18 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.calls import Call
+from saltvirt.answers.guest_calls import (
+    LIST_STATES,
+    PLAN_ORPHAN_REMOVAL,
+    PLAN_PURGE,
+    PURGE,
+    REMOVE_ORPHANS,
+    GuestsRequest,
+    OrphanRequest,
+    PurgePlanRequest,
+    PurgeRequest,
+)
 from saltvirt.answers.removal import RemovalPlan
 from saltvirt.fleet import syndic
 from saltvirt.fleet.client import Fleet
@@ -43,12 +55,15 @@ class Removal:
 
 
 def plan(
-    fleet: Fleet, host: str, name: str, function: str = "virt.purge", **options: Any
+    fleet: Fleet,
+    host: str,
+    name: str,
+    call: Call[PurgePlanRequest, RemovalPlan] = PLAN_PURGE,
+    **options: Any,
 ) -> Removal:
     """Return what ``virt.purge`` would do on the host, after the other hosts were asked. Changes
-    nothing. function: another function with the same arguments and answer."""
-    arguments = {"vm_": name, "test": True, **options}
-    removal_plan = RemovalPlan.from_answer(fleet.call(host, function, arguments, long=False), host)
+    nothing. call: asks for another removal."""
+    removal_plan = call.ask(fleet, host, PurgePlanRequest(name, options))
     unused, retained = shared_storage_check.unused_elsewhere(fleet, host, removal_plan.shared)
     keep = {path: reason for path, reason in removal_plan.keep.items() if path not in unused}
     unsure = sorted({*removal_plan.unsure} - {*unused})
@@ -59,9 +74,8 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
     """Purge the guest on the host, and return what was deleted and kept. What other hosts can reach
     is only deleted if each of them answered that it does not use it."""
     removal = plan(fleet, host, name, **options)
-    arguments = {"vm_": name, "unused": removal.unused, **options}
-    done = fleet.call(host, "virt.purge", arguments, long=True)
-    leftovers = (done.get("left") or {}) if isinstance(done, dict) else {}
+    done = PURGE.ask(fleet, host, PurgeRequest(name, tuple(removal.unused), options))
+    leftovers = done.get("left", {}) if isinstance(done, dict) else {}
     if not leftovers.keys() - removal.keep.keys():
         return removal
     return replace(  # the files came into use after the plan was made
@@ -75,9 +89,9 @@ def on_host(fleet: Fleet, host: str, name: str, **options: Any) -> Removal:
 def remove_orphans(fleet: Fleet, host: str, name: str) -> None:
     """Remove the disks that an interrupted operation created for a guest. Raises OperationFailed if
     one of them stays."""
-    removal = plan(fleet, host, name, "virt.remove_made")
+    removal = plan(fleet, host, name, PLAN_ORPHAN_REMOVAL)
     try:
-        fleet.call(host, "virt.remove_made", {"vm_": name, "unused": removal.unused}, long=True)
+        REMOVE_ORPHANS.ask(fleet, host, OrphanRequest(name, tuple(removal.unused)))
     except errors.OperationFailed as exc:
         message = "; ".join(f"{path} stays: {reason}" for path, reason in removal.keep.items())
         raise errors.OperationFailed(message or exc.text) from exc
@@ -162,7 +176,7 @@ class Purge:
             self._refuse_others(host)
             options = {} if self.force else {"force": False}
             removal = on_host(fleet, host, name, **options)
-            states = fleet.call(host, "virt.vm_state") or {}
+            states = LIST_STATES.ask(fleet, host, GuestsRequest(), long=True)
             if name in states:
                 raise errors.OperationFailed(f"{host}: libvirt still has {name}")
             location_cache.store_host(fleet.opts, host, states)

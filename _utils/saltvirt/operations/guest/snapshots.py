@@ -5,25 +5,32 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from saltvirt import errors, names, units
-from saltvirt.answers.snapshots import (
-    SnapshotChange,
-    SnapshotInfo,
-    SnapshotReverted,
-    SnapshotsDeleted,
-    SnapshotTaken,
-)
+from saltvirt.answers.calls import Call
+from saltvirt.answers.snapshots import SnapshotChange, SnapshotError, SnapshotInfo, SnapshotTaken
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, ha_provider, shared_storage_check
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.journal import lock
+from saltvirt.snapshot.calls import (
+    DELETE_SNAPSHOTS,
+    LIST_SNAPSHOTS,
+    REVERT_SNAPSHOT,
+    TAKE_SNAPSHOT,
+    DeleteSnapshotsRequest,
+    RevertRequest,
+    SnapshotsRequest,
+    TakeSnapshotRequest,
+)
 
 # name of a snapshot to its data
 SnapshotsByName = dict[str, SnapshotInfo]
 Change = TypeVar("Change", bound=SnapshotChange)
+ChangeRequest = TypeVar("ChangeRequest", RevertRequest, DeleteSnapshotsRequest)
 
 
 def writable_snapshots(
@@ -40,12 +47,11 @@ def writable_snapshots(
 
 def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
     """Return the guest's snapshots from its host. Raises OperationFailed."""
-    response = fleet.call(host, "virt.list_snapshots", {"domain": name}, long=False).get(name)
-    if response is None or isinstance(response, dict):
-        reason = response.get("error") if response else f"its answer does not include {name}"
+    listed = LIST_SNAPSHOTS.ask(fleet, host, SnapshotsRequest(name)).get(name)
+    if listed is None or isinstance(listed, SnapshotError):
+        reason = listed.error if listed else f"its answer does not include {name}"
         raise errors.OperationFailed(f"the snapshots of {name} on {host} are unknown: {reason}")
-    listed = response if isinstance(response, list) else []  # a text where it has none
-    snapshots = [SnapshotInfo.from_answer(snapshot, host) for snapshot in listed]
+    snapshots = listed if isinstance(listed, list) else []
     return {snapshot.name: snapshot for snapshot in snapshots}
 
 
@@ -77,15 +83,14 @@ def _and_notes(comment: str, notes: Iterable[str]) -> str:
 
 
 def plan(
-    fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]
+    fleet: Fleet, host: str, call: Call[ChangeRequest, Change], request: ChangeRequest
 ) -> tuple[Change, list[str]]:
     """Return (what the host would do, the files that no other host uses). Changes nothing.
 
     Raises Refused unless all other hosts answer that they do not use the files that would be
     merged, reset or deleted.
     """
-    data = fleet.call(host, change.FUNCTION, {**arguments, "test": True}, long=False)
-    planned_change = change.from_answer(data, host)
+    planned_change = call.ask(fleet, host, replace(request, test=True), long=False)
     file_locations = (
         {**planned_change.own, **planned_change.shared} if planned_change.shared else {}
     )
@@ -97,11 +102,12 @@ def plan(
     return planned_change, sorted(planned_change.shared)
 
 
-def run(fleet: Fleet, host: str, change: type[Change], arguments: dict[str, Any]) -> Change:
+def run(
+    fleet: Fleet, host: str, call: Call[ChangeRequest, Change], request: ChangeRequest
+) -> Change:
     """Perform the change after the other hosts were asked, and return the host's answer."""
-    _, unused = plan(fleet, host, change, arguments)
-    data = fleet.call(host, change.FUNCTION, {**arguments, "unused": unused}, long=True)
-    return change.from_answer(data, host)
+    _, unused = plan(fleet, host, call, request)
+    return call.ask(fleet, host, replace(request, unused=tuple(unused)))
 
 
 class _SnapshotOperation(abc.ABC):
@@ -161,15 +167,8 @@ class TakeSnapshot(_SnapshotOperation):
         self.snapshot, self.disk_only, self.quiesce = snapshot, disk_only, quiesce
 
     def _ask(self, host: str, *, test: bool) -> SnapshotTaken:
-        arguments: dict[str, Any] = {"domain": self.name, "name": self.snapshot}
-        if self.disk_only is not None:
-            arguments["disk_only"] = self.disk_only
-        if self.quiesce:
-            arguments["quiesce"] = True
-        if test:
-            arguments["test"] = True
-        response = self.fleet.call(host, "virt.snapshot", arguments, long=not test)
-        return SnapshotTaken.from_answer(response, host)
+        request = TakeSnapshotRequest(self.name, self.snapshot, self.disk_only, self.quiesce, test)
+        return TAKE_SNAPSHOT.ask(self.fleet, host, request, long=not test)
 
     def _notes(self, taken: SnapshotTaken) -> Iterator[str]:
         yield f"while {self.name} has snapshots it cannot migrate live"
@@ -220,8 +219,8 @@ class RevertToSnapshot(_SnapshotOperation):
         with super()._locked_snapshots() as location:
             yield location
 
-    def _arguments(self, host: str, snapshots: SnapshotsByName) -> tuple[str, dict[str, Any]]:
-        """Return (the snapshot's name, the arguments of the host's function)."""
+    def _request(self, host: str, snapshots: SnapshotsByName) -> RevertRequest:
+        """Return the request to the host."""
         parents = [snapshot.parent for snapshot in snapshots.values() if snapshot.current]
         snapshot_name = self.snapshot or next(iter(parents), None)
         if snapshot_name not in snapshots:
@@ -230,23 +229,20 @@ class RevertToSnapshot(_SnapshotOperation):
             )
             available = ", ".join(snapshots) or "none"
             raise errors.NotFound(f"{self.name} on {host} has no {about}; it has: {available}")
-        return snapshot_name, {
-            "name": self.name,
-            "vm_snapshot": snapshot_name,
-            "cleanup": self.cleanup,
-        }
+        return RevertRequest(self.name, str(snapshot_name), self.cleanup)
 
     def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
-        snapshot_name, arguments = self._arguments(host, snapshots)
-        planned_change, _ = plan(self.fleet, host, SnapshotReverted, arguments)
-        comment = f"{self.name} on {host} would be reverted to {snapshot_name}"
+        request = self._request(host, snapshots)
+        planned_change, _ = plan(self.fleet, host, REVERT_SNAPSHOT, request)
+        comment = f"{self.name} on {host} would be reverted to {request.vm_snapshot}"
         comment = _and_notes(comment, planned_change.notes)
-        return Checked(self.name, comment, {"reverted": snapshot_name}, {"host": host})
+        return Checked(self.name, comment, {"reverted": request.vm_snapshot}, {"host": host})
 
     def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
-        snapshot_name, arguments = self._arguments(host, snapshots)
-        change = run(self.fleet, host, SnapshotReverted, arguments)
-        comment = _and_notes(f"{self.name} on {host} was reverted to {snapshot_name}", change.notes)
+        request = self._request(host, snapshots)
+        change = run(self.fleet, host, REVERT_SNAPSHOT, request)
+        comment = f"{self.name} on {host} was reverted to {request.vm_snapshot}"
+        comment = _and_notes(comment, change.notes)
         return Result(self.name, comment, {"reverted": change.to_answer()}, {"host": host})
 
 
@@ -266,9 +262,9 @@ class DeleteSnapshots(_SnapshotOperation):
         super().__init__(fleet, name, host)
         self.snapshot_names, self.children = snapshot_names, bool(children)
 
-    def _arguments(self, snapshots: SnapshotsByName) -> dict[str, Any]:
-        snapshot_names = list(snapshots) if self.snapshot_names is None else self.snapshot_names
-        return {"name": self.name, "names": snapshot_names, "children": self.children}
+    def _request(self, snapshots: SnapshotsByName) -> DeleteSnapshotsRequest:
+        snapshot_names = snapshots if self.snapshot_names is None else self.snapshot_names
+        return DeleteSnapshotsRequest(self.name, tuple(snapshot_names), self.children)
 
     def _nothing(self, host: str) -> str:
         return f"{self.name} on {host} has no snapshots: nothing to delete"
@@ -276,7 +272,7 @@ class DeleteSnapshots(_SnapshotOperation):
     def _planned(self, host: str, snapshots: SnapshotsByName) -> Checked:
         if self.snapshot_names is None and not snapshots:
             return Checked(self.name, self._nothing(host), {}, {"host": host}, nothing=True)
-        planned_change, _ = plan(self.fleet, host, SnapshotsDeleted, self._arguments(snapshots))
+        planned_change, _ = plan(self.fleet, host, DELETE_SNAPSHOTS, self._request(snapshots))
         deleted = sorted(planned_change.deleted)
         comment = f"{', '.join(deleted)} of {self.name} on {host} would be deleted"
         return Checked(self.name, comment, {"deleted": deleted}, {"host": host})
@@ -284,7 +280,7 @@ class DeleteSnapshots(_SnapshotOperation):
     def _done(self, host: str, snapshots: SnapshotsByName) -> Result:
         if self.snapshot_names is None and not snapshots:
             return Result(self.name, self._nothing(host), {}, {"host": host})
-        change = run(self.fleet, host, SnapshotsDeleted, self._arguments(snapshots))
+        change = run(self.fleet, host, DELETE_SNAPSHOTS, self._request(snapshots))
         deleted = sorted(change.deleted)
         comment = f"{', '.join(deleted)} of {self.name} on {host} deleted"
         return Result(self.name, comment, {"deleted": deleted}, {"host": host})

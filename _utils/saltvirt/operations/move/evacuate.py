@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, sanitize, units
+from saltvirt.answers.host_calls import MAINTENANCE, MaintenanceRequest
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.cluster import failover_capacity, ha_provider, inventory
@@ -336,8 +337,8 @@ class RestoreHost:
         message = f"no further guest leaves {self.host}, guests on their way are awaited"
         self.report.step("stops", f"{owner}, is stopped: {message}")
         mark = EvacuationRecord(self.fleet, self.host).mark()
-        arguments = {"off": True, "guests": [*mark.guests] if mark else []}
-        self.fleet.call(self.host, "virt.maintenance", arguments)
+        guests = tuple(mark.guests) if mark else ()
+        MAINTENANCE.ask(self.fleet, self.host, MaintenanceRequest(off=True, guests=guests))
 
     def _plan(self, record: EvacuationRecord) -> tuple[dict[str, moves.GuestMove], dict[str, str]]:
         """Return (UUID to the move that returns the guest, guest to why it stays where it is).

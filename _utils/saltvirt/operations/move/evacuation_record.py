@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from saltvirt import errors
+from saltvirt.answers.host_calls import MAINTENANCE, MaintenanceRequest
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
@@ -53,11 +54,13 @@ class EvacuationRecord:
 
     def mark(self) -> MaintenanceMark | None:
         """Return the host's mark. Raises as Fleet.call does."""
-        return self._call_maintenance(None)
+        return self._ask(MaintenanceRequest())
 
-    def _call_maintenance(self, arguments: dict[str, object] | None) -> MaintenanceMark | None:
-        response = self.fleet.call(self.host, "virt.maintenance", arguments)
-        return None if response is None else MaintenanceMark.from_answer(response, self.host)
+    def _ask(self, request: MaintenanceRequest) -> MaintenanceMark | None:
+        return MAINTENANCE.ask(self.fleet, self.host, request)
+
+    def _ask_off(self) -> None:
+        self._ask(MaintenanceRequest(off=True, guests=self._names()))
 
     def read(self, mark: MaintenanceMark | None) -> None:
         """Read this master's guests that the host's mark also names; other names stay in the mark.
@@ -86,7 +89,7 @@ class EvacuationRecord:
         does not store the mark."""
         mark = MaintenanceMark(reason, self._names())
         self._store()
-        if self._call_maintenance(mark.to_answer()) != mark:
+        if self._ask(MaintenanceRequest(mark.reason, mark.guests)) != mark:
             raise errors.OperationFailed(
                 f"{self.host} did not record its maintenance: it may get new guests"
             )
@@ -96,7 +99,7 @@ class EvacuationRecord:
         foreign_guests: further names in the mark."""
         self._foreign_guests = set(foreign_guests)
         self._store()
-        self._call_maintenance({"off": True, "guests": list(self._names())})
+        self._ask_off()
 
     def write(self) -> MaintenanceMark | None:
         """Write the record without changing whether the host accepts guests. Return the mark that
@@ -106,9 +109,9 @@ class EvacuationRecord:
         if (mark.guests if mark else ()) == self._names():
             return mark
         if mark is not None and mark.reason is not None:
-            self._call_maintenance(MaintenanceMark(mark.reason, self._names()).to_answer())
+            self._ask(MaintenanceRequest(mark.reason, self._names()))
         else:
-            self._call_maintenance({"off": True, "guests": list(self._names())})
+            self._ask_off()
         return mark
 
     def _names(self) -> tuple[str, ...]:

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltvirt import errors, names
+from saltvirt.answers.calls import HostAnswer
+from saltvirt.answers.guest_calls import NamedGuestRequest
 from saltvirt.answers.guests import MigrationFacts
-from saltvirt.answers.migration import (
-    MigrationCheck,
-    MigrationResult,
-    RecoveryResult,
-    parse_migrate,
-)
-from saltvirt.fleet.answer import Answer
+from saltvirt.answers.migration import MigrationCheck, MigrationResult, RecoveryResult
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.migration.calls import (
+    ABORT_MIGRATION,
+    CHECK_MIGRATION,
+    MIGRATE,
+    MigrateRequest,
+)
 from saltvirt.operations.cluster import failover_capacity, find, ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
@@ -89,7 +91,7 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
             else ""
         )
         raise errors.OperationFailed(f"no host{silent} has a migration of {name} under way")
-    fleet.call(unfinished[name], "virt.migrate_abort", {"vm_": name}, long=True)
+    ABORT_MIGRATION.ask(fleet, unfinished[name], NamedGuestRequest(name))
     *_, leftovers = target_leftovers.clean_everywhere(fleet, name)
     return unfinished[name], leftovers
 
@@ -217,17 +219,17 @@ def examine(fleet: Fleet, name: str, target: str | None = None) -> MigrationChec
     """Return the answer of ``virt.migratable``, with why the target refuses the guest. Without a
     target, only the guest is checked."""
     guest_locations, source = _locate(fleet, name, target)
-    return _examine(fleet, guest_locations, source, {"vm_": name, "target": target})
+    return _examine(fleet, guest_locations, source, _request(guest_locations, name, target))
 
 
 def pinned(fleet: Fleet, host: str, guests: list[str]) -> dict[str, str]:
     """Return guest to the reasons why it cannot migrate, as reported by the host."""
-    calls = [{"vm_": name} for name in guests]
-    answers = fleet.each(host, "virt.migratable", calls) if calls else []
+    requests = [MigrateRequest(vm_=name) for name in guests]
+    answers = CHECK_MIGRATION.each(fleet, host, requests) if requests else []
     pinned_guests: dict[str, str] = {}
     for name, answer in zip(guests, answers, strict=True):
         try:
-            examination = MigrationCheck.from_answer(answer.get(), host)
+            examination = answer.get()
         except errors.VirtError as exc:
             pinned_guests[name] = exc.text
             continue
@@ -260,15 +262,10 @@ def _locate(fleet: Fleet, name: str, target: str | None) -> tuple[MigrationLocat
 
 
 def _examine(
-    fleet: Fleet, guest_locations: MigrationLocations, source: str, arguments: dict[str, Any]
+    fleet: Fleet, guest_locations: MigrationLocations, source: str, request: MigrateRequest
 ) -> MigrationCheck:
-    target = arguments["target"]
-    arguments = {**_host_report(guest_locations, target), **arguments}
-    answer = fleet.call(source, "virt.migratable", arguments, long=True)
-    examination, reason = (
-        MigrationCheck.from_answer(answer, source),
-        _closed_reason(guest_locations, target),
-    )
+    examination = CHECK_MIGRATION.ask(fleet, source, request)
+    reason = _closed_reason(guest_locations, request.target)
     return (
         replace(examination, migratable=False, reasons=(reason, *examination.reasons))
         if reason
@@ -280,32 +277,40 @@ def _all_reasons(
     fleet: Fleet,
     guest_locations: MigrationLocations,
     source: str,
-    arguments: dict[str, Any],
-    target: str | None,
+    request: MigrateRequest,
     refusal: str,
 ) -> list[str]:
-    """Return why a named target refuses the guest: the refusal, and the reasons of both hosts.
-    target: None does not ask the target."""
+    """Return why a named target refuses the guest: the refusal, and the reasons of both hosts. A
+    request without a target does not ask the target."""
     try:
-        host_reasons = _examine(
-            fleet, guest_locations, source, {**arguments, "target": target}
-        ).reasons
+        host_reasons = _examine(fleet, guest_locations, source, request).reasons
     except errors.VirtError as exc:
         host_reasons = (exc.text,)
     return list(dict.fromkeys([refusal, *host_reasons]))
 
 
-def _host_report(guest_locations: MigrationLocations, host: str | None) -> dict[str, Any]:
-    """Return facts that the target reported about itself, and that its libvirt does not tell the
-    source."""
-    host_data = guest_locations.hosts[host].to_answer() if host in guest_locations.hosts else {}
-    keys = ("ratios", "limits", "certificates", "address", "unmounted")
-    return {key: host_data[key] for key in keys if host_data.get(key)}
-
-
-def _terms(guest_locations: MigrationLocations, candidates: Targets, host: str) -> dict[str, Any]:
-    """Return the same, with the placement policy of all hosts."""
-    return {**_host_report(guest_locations, host), "placement": candidates.terms[host].to_answer()}
+def _request(
+    guest_locations: MigrationLocations,
+    name: str,
+    target: str | None,
+    options: dict[str, Any] | None = None,
+    terms: account.PlacementTerms | None = None,
+) -> MigrateRequest:
+    """Return the request to the source, with facts that the target reported about itself, and that
+    its libvirt does not tell the source. An option of the user replaces a fact."""
+    options = options or {}
+    reported: dict[str, Any] = {"placement": terms}
+    if target in guest_locations.hosts:
+        host_facts = guest_locations.hosts[target]
+        reported.update(
+            ratios=host_facts.ratios or None,
+            limits=host_facts.limits or None,
+            certificates=host_facts.certificates,
+            address=host_facts.address or None,
+            unmounted=host_facts.unmounted,
+        )
+    reported = {key: value for key, value in reported.items() if key not in options}
+    return MigrateRequest(vm_=name, target=target, options=options, **reported)
 
 
 def _closed_reason(guest_locations: MigrationLocations, host: str | None) -> str | None:
@@ -375,24 +380,24 @@ class Migrate:
             return source, source, None
         refusal_text = _closed_reason(guest_locations, target)
         if target and refusal_text:
-            arguments = {**self.options, "vm_": self.name}
             # the source does not try to reach a host that is down: check only the guest
             reached = None if target in guest_locations.unreachable else target
-            reasons = _all_reasons(fleet, guest_locations, source, arguments, reached, refusal_text)
+            migration = _request(guest_locations, self.name, reached, self.options)
+            reasons = _all_reasons(fleet, guest_locations, source, migration, refusal_text)
             return source, target, MigrationCheck(False, tuple(reasons))
         try:
             candidates = targets(fleet, self.policy, self.name, source, request, self.provider)
         except errors.Refused as exc:
             if not target:
                 raise
-            arguments = {**self.options, "vm_": self.name}
-            reasons = _all_reasons(fleet, guest_locations, source, arguments, target, exc.reason)
+            migration = _request(guest_locations, self.name, target, self.options)
+            reasons = _all_reasons(fleet, guest_locations, source, migration, exc.reason)
             return source, target, MigrationCheck(False, tuple(reasons))
         refusals = {}
         for host in candidates.names:
-            terms = _terms(guest_locations, candidates, host)
-            arguments = {"vm_": self.name, "target": host, **terms, **self.options}
-            answer = _examine(fleet, guest_locations, source, arguments)
+            terms = candidates.terms[host]
+            migration = _request(guest_locations, self.name, host, self.options, terms)
+            answer = _examine(fleet, guest_locations, source, migration)
             self.warning = f"; {candidates.warnings[host]}" if host in candidates.warnings else ""
             if answer.migratable or not _next_may_take(request, answer):
                 return source, host, answer
@@ -486,9 +491,9 @@ class Migrate:
                     self.report.step("warning", message, host=target)
                 try:
                     guest_locations = self._refresh(guest_locations, source, target)
-                    return target, self._move(
-                        source, target, _terms(guest_locations, candidates, target)
-                    )
+                    terms = candidates.terms[target]
+                    request = _request(guest_locations, self.name, target, self.options, terms)
+                    return target, self._move(source, target, request)
                 except errors.Refused as exc:
                     # the source reports the refusal, and its message repeats the guest's name
                     refusal = exc.reason.removeprefix(f"{source}: ")
@@ -531,10 +536,8 @@ class Migrate:
         except errors.Refused as exc:
             if self.request.allow_others:
                 raise
-            arguments = {**self.options, "vm_": self.name}
-            reasons = _all_reasons(
-                self.fleet, guest_locations, source, arguments, self.target, exc.reason
-            )
+            request = _request(guest_locations, self.name, self.target, self.options)
+            reasons = _all_reasons(self.fleet, guest_locations, source, request, exc.reason)
             raise errors.Refused("; ".join(reasons)) from exc
 
     def _report_done(
@@ -583,13 +586,9 @@ class Migrate:
             )
             raise error_class(f"{self.name} stays where it is: {reason}")
 
-    def _move(self, source: str, target: str, terms: dict[str, Any]) -> RecoveryResult:
-        arguments = {**terms, **self.options, "vm_": self.name, "target": target}
+    def _move(self, source: str, target: str, request: MigrateRequest) -> RecoveryResult:
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)
-        answers = self.fleet.gather(
-            [source], "virt.migrate", arguments, timeout_s=SILENT_S, long=True, watch=watch
-        )
-        answer = answers[source]
+        answer = MIGRATE.reply(self.fleet, source, request, timeout_s=SILENT_S, watch=watch)
         if not answer.ok and answer.kind != "failed":
             raise errors.ConnectionFailed(self._lost_text(source, answer))
         done = self._parse_answer(answer, target)
@@ -605,12 +604,12 @@ class Migrate:
                 )
         return done
 
-    def _parse_answer(self, answer: Answer, target: str) -> RecoveryResult:
+    def _parse_answer(self, answer: HostAnswer[MigrationResult], target: str) -> RecoveryResult:
         """Return the source's answer. If it failed, raises its error, with why the target could not
         be cleaned. If a host refuses, it has created nothing on the target, unless its own libvirt
         refused after disks were created: the source then reports that they stay."""
         try:
-            return parse_migrate(answer.get(), answer.host)
+            return answer.get().outcome_only
         except errors.Refused as exc:
             if not target_leftovers.are_named(exc.reason, self.name):
                 raise
@@ -631,7 +630,7 @@ class Migrate:
         elif event.get("percent") is not None:
             self.report.progress(event["percent"], f"{self.name}: {_progress(event)}")
 
-    def _lost_text(self, source: str, answer: Answer) -> str:
+    def _lost_text(self, source: str, answer: HostAnswer[MigrationResult]) -> str:
         """Return where the guest is now, after the source stopped answering."""
         guest_locations = locations(self.fleet)
         places = guest_locations.guests.get(self.name, {})

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import HostRequest
 from saltvirt.answers.guests import MigrationFacts
 from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
-from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.migration import transport
+from saltvirt.migration.calls import LIST_UNFINISHED, RECOVER_MIGRATION, RecoverRequest
 
 # the guest's name, or NAME@HOST, to its migration
 Unfinished = dict[str, UnfinishedMigration]
@@ -28,20 +28,9 @@ def end_migration(
 ) -> RecoveryResult:
     """Return the host's answer. host_facts: the answers of all hosts that answered. lost, removed:
     see the host's ``virt.migrate_recover``. Raises as Fleet.call does."""
-    arguments: dict[str, Any] = {"vm_": name, **({"lost": lost} if lost else {})}
-    arguments |= {"removed": True} if removed else {}
-    elsewhere = _elsewhere(fleet, host, name, host_facts)
-    if elsewhere:
-        arguments["elsewhere"] = elsewhere
-    response = fleet.call(host, "virt.migrate_recover", arguments, long=True)
-    return RecoveryResult.from_answer(response, host)
-
-
-def unfinished(data: Any, host: str) -> Unfinished:
-    """Parse a host's answer to ``virt.migrate_unfinished``. Raises BadAnswer."""
-    return {
-        name: UnfinishedMigration.from_answer(migration, host) for name, migration in data.items()
-    }
+    elsewhere = tuple(_elsewhere(fleet, host, name, host_facts))
+    request = RecoverRequest(vm_=name, lost=lost, elsewhere=elsewhere, removed=removed)
+    return RECOVER_MIGRATION.ask(fleet, host, request)
 
 
 def _elsewhere(
@@ -49,7 +38,7 @@ def _elsewhere(
 ) -> list[str]:
     """Return the hosts that have the guest, under any name, besides the two hosts of the
     migration."""
-    migrations, _ = answer.facts(fleet.ask([host], "virt.migrate_unfinished"), unfinished)
+    migrations, _ = LIST_UNFINISHED.gather(fleet, [host], HostRequest())
     migration = migrations.get(host, {}).get(name)
     if migration is None or migration.uuid is None:
         return []

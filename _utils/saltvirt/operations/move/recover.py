@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from saltvirt import errors, names
+from saltvirt.answers.guest_calls import RUNNING_NAMES, HostRequest
 from saltvirt.answers.migration import RecoveryResult
-from saltvirt.fleet import answer
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
+from saltvirt.migration.calls import LIST_UNFINISHED
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import lock
@@ -86,14 +87,14 @@ def _refuse_living(
     query_hosts = (
         [lost] if lost in hosts else [candidate for candidate in hosts if candidate != source]
     )
-    answers = fleet.gather(query_hosts, "virt.running_names") if query_hosts else {}
-    for host, response in answers.items():
-        if response.ok and name in (response.data or ()):
+    running, _ = RUNNING_NAMES.gather(fleet, query_hosts, HostRequest())
+    for host, guest_names in sorted(running.items()):
+        if name in guest_names:
             raise errors.InvalidInput(
                 f"{host} is not lost: its minion answers, and the process of {name} is running "
                 "there; start libvirt there, or end that process"
             )
-    if lost in answers and answers[lost].ok:
+    if lost in running:
         return f"; its minion answers: by libvirt's files, no process of {name} is running there"
     return ""
 
@@ -116,8 +117,7 @@ def _leftover_source(fleet: Fleet, name: str) -> str | None:
 
 def unfinished(fleet: Fleet) -> tuple[dict[str, Unfinished], dict[str, str]]:
     """Return (host to its ``virt.migrate_unfinished``, host to why it did not answer)."""
-    answers = fleet.ask(fleet.hosts(), "virt.migrate_unfinished")
-    migrations, unreachable = answer.facts(answers, migration_end.unfinished)
+    migrations, unreachable = LIST_UNFINISHED.gather(fleet, fleet.hosts(), HostRequest())
     return {
         host: host_migrations for host, host_migrations in migrations.items() if host_migrations
     }, unreachable

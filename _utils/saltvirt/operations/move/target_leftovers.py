@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import HostRequest
 from saltvirt.answers.guests import MigrationFacts
-from saltvirt.answers.removal import CleanPlan, CleanupResult
-from saltvirt.fleet import answer
+from saltvirt.answers.removal import CleanPlan
 from saltvirt.fleet.client import Fleet
+from saltvirt.migration.calls import (
+    CLEAN_UP,
+    LOCATIONS,
+    PLAN_CLEANUP,
+    CleanPlanRequest,
+    CleanRequest,
+)
 from saltvirt.operations.cluster import shared_storage_check
 
 _RECOVER = "salt-run virt.migrate_recover"
@@ -19,16 +26,11 @@ def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]
 
     Raises VirtError if the host did not answer, or failed.
     """
-    plan_data = fleet.call(host, "virt.migrate_clean", {"vm_": name, "test": True}, long=False)
-    if not plan_data:
+    plan = PLAN_CLEANUP.ask(fleet, host, CleanPlanRequest(name))
+    if plan == CleanPlan():
         return [], {}
-    unused, reasons = shared_storage_check.unused_elsewhere(
-        fleet, host, CleanPlan.from_answer(plan_data, host).shared
-    )
-    arguments = {"vm_": name, "unused": unused}
-    done = CleanupResult.from_answer(
-        fleet.call(host, "virt.migrate_clean", arguments, long=True), host
-    )
+    unused, reasons = shared_storage_check.unused_elsewhere(fleet, host, plan.shared)
+    done = CLEAN_UP.ask(fleet, host, CleanRequest(name, tuple(unused)))
     return [*done.deleted], {path: reasons.get(path, reason) for path, reason in done.kept.items()}
 
 
@@ -56,8 +58,7 @@ def locations(
 ) -> tuple[dict[str, MigrationFacts], dict[str, str]]:
     """Return (host to the facts of itself and its guests, host to why it did not answer). hosts:
     None for all."""
-    answers = fleet.ask(hosts or fleet.hosts(), "virt.migrate_locations")
-    return answer.facts(answers, MigrationFacts.from_answer)
+    return LOCATIONS.gather(fleet, hosts or fleet.hosts(), HostRequest())
 
 
 def retained_text(retained: dict[str, str]) -> str:

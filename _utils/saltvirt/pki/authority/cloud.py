@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import units
+from saltvirt.answers.guest_calls import HostRequest
+from saltvirt.answers.host_calls import CERTIFICATES, UPDATE_CERTIFICATES
 from saltvirt.errors import NotFound, VirtError
 from saltvirt.pki.authority import ca, crl, issue, request_rules, responder, rotation
 from saltvirt.pki.authority.store import AUTHORITIES, USES
@@ -18,13 +20,16 @@ if TYPE_CHECKING:
 
     from cryptography.x509 import Certificate
 
-    from saltvirt.fleet.answer import Answer
+    from saltvirt.answers.calls import HostAnswer
+    from saltvirt.answers.certificates import (
+        CertificateInfo,
+        CertificateUpdate,
+        InstalledCertificate,
+    )
     from saltvirt.fleet.client import Fleet
     from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import CertificateStore
 
-UPDATE = "virt.tls_update"
-INFO = "virt.tls_info"
 UPDATE_TIMEOUT_S = 120
 # a CA with fewer days left should be replaced; a replacement waits for each host
 CA_DAYS = 60
@@ -128,40 +133,43 @@ def foreign_names(
     ]
 
 
-def compare(records_: Mapping[str, dict[str, Any]], facts: Mapping[str, Any]) -> list[str]:
+def compare(
+    records_: Mapping[str, dict[str, Any]], installed: Mapping[str, InstalledCertificate]
+) -> list[str]:
     """Messages about differences between the master's records and the host's certificates."""
     differences = []
     for use, details in records_.items():
-        present = facts.get("certs", {}).get(use)
+        present = installed.get(use)
         if present is None:
             differences.append(f"{use}: missing on the host: apply virt.keys")
-        elif present["sha256"] != details["sha256"]:
+        elif present.sha256 != details["sha256"]:
             differences.append(
-                f"{use}: the host has a different one ({present['issuer']}): apply virt.keys"
+                f"{use}: the host has a different one ({present.issuer}): apply virt.keys"
             )
-    for use in set(facts.get("certs", {})) - set(records_):
-        present = facts["certs"][use]
-        differences.append(
-            f"{use}: not issued by this master ({present['issuer']}): apply virt.keys"
-        )
+    differences += [
+        f"{use}: not issued by this master ({installed[use].issuer}): apply virt.keys"
+        for use in set(installed) - set(records_)
+    ]
     return differences
 
 
 def update(
     fleet: Fleet, hosts: Collection[str], report: Callable[[str], object]
-) -> dict[str, Answer]:
+) -> dict[str, HostAnswer[CertificateUpdate]]:
     """Make hosts fetch and install their certificates. Returns {host: Answer}."""
     answers = {}
-    for answer in fleet.ask(hosts, UPDATE, timeout_s=UPDATE_TIMEOUT_S):
+    for answer in UPDATE_CERTIFICATES.replies(
+        fleet, hosts, HostRequest(), timeout_s=UPDATE_TIMEOUT_S
+    ):
         answers[answer.host] = answer
         report(f"{answer.host}: {_outcome(answer)}")
     return answers
 
 
-def _outcome(answer: Answer) -> str:
+def _outcome(answer: HostAnswer[CertificateUpdate]) -> str:
     if not answer.ok:
         return answer.error or ""
-    changes = answer.data["changes"]
+    changes = answer.get().changes
     return f"updated {', '.join(sorted(changes))}" if changes else "nothing to do"
 
 
@@ -243,7 +251,7 @@ def rotation_plan(
     """(phase of the replacement, None if there is none; {host: why it does not respond, or None}).
     Changes nothing."""
     hosts = _expected_hosts(fleet, store, skip)
-    answers = {item.host: item.error for item in fleet.ask(hosts, INFO)}
+    answers = {item.host: item.error for item in CERTIFICATES.replies(fleet, hosts, HostRequest())}
     errors_by_host = {host: answers.get(host) for host in sorted(hosts)}
     return rotation.phase(store), {**errors_by_host, **_unmatched(store, {*hosts, *skip})}
 
@@ -306,25 +314,22 @@ def _lacking_hosts(
     expected = rotation.expected(store)
     lacking = {}
     for host, item in sorted(answers.items()):
-        reason = item.error if not item.ok else _missing_reason(item.data["info"], expected, store)
+        reason = item.error if not item.ok else _missing_reason(item.get().info, expected, store)
         if reason:
             lacking[host] = reason
     return lacking
 
 
 def _missing_reason(
-    facts: Mapping[str, Any], expected: Mapping[str, set[str]], store: CertificateStore
+    info: CertificateInfo, expected: Mapping[str, set[str]], store: CertificateStore
 ) -> str | None:
-    if not expected["trusted"] <= set(facts["trusted"]):
+    if not expected["trusted"] <= set(info.trusted):
         return "does not trust both CAs"
     if rotation.phase(store) == rotation.REISSUE:
-        issuers = {details["issuer"] for details in facts["certs"].values()}
+        issuers = {certificate.issuer for certificate in info.certs.values()}
         if not issuers <= expected["issuers"]:
             return "still has certificates of the old CA"
-    if facts["daemon"] not in ("serves", "does not listen"):
-        daemon: str = facts["daemon"]
-        return daemon
-    return None
+    return None if info.daemon in ("serves", "does not listen") else info.daemon
 
 
 def overview(
@@ -342,7 +347,7 @@ def overview(
     hosts = [only] if only else sorted({*store.hosts(), *hypervisors})
     revoked = set(crl.record(store)["hosts"])
     queried = [host for host in hosts if host in hypervisors and host not in revoked] if ask else []
-    answers = {item.host: item for item in fleet.ask(queried, INFO)}
+    answers = {item.host: item for item in CERTIFICATES.replies(fleet, queried, HostRequest())}
     summaries = {}
     for host in hosts:
         summaries[host] = _host_summary(store, rules, host, answers.get(host), revoked, hypervisors)
@@ -397,7 +402,7 @@ def _host_summary(
     store: CertificateStore,
     rules: CertificatePolicy,
     host: str,
-    answer: Answer | None,
+    answer: HostAnswer[CertificateInfo] | None,
     revoked: Collection[str],
     hypervisors: Collection[str],
 ) -> dict[str, Any]:
@@ -418,6 +423,7 @@ def _host_summary(
     if not answer.ok:
         summary["problems"].append(answer.error)
         return summary
-    summary["daemon"] = answer.data["daemon"]
-    summary["problems"] += [*answer.data["problems"], *compare(stored, answer.data)]
+    info = answer.get()
+    summary["daemon"] = info.daemon
+    summary["problems"] += [*info.problems, *compare(stored, info.certs)]
     return summary

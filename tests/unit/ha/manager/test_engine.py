@@ -885,7 +885,7 @@ class Fleet:
     def hosts(self):
         return ["alone", "hv1", "hv2", "hv3"]
 
-    def ask(self, hosts, fun):
+    def ask(self, hosts, fun, _request, **_options):
         assert (hosts, fun) == (["hv1", "hv2", "hv3"], "virt.inventory")
         yield down("hv3")
         yield Answer("hv2", data="what?")
@@ -901,4 +901,4 @@ def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
     [told] = ask(("hv3", "hv2", "hv1", "not accepted"))
     assert (told.name, told.cpus) == ("hv1", 8)
     assert "hv3: cannot update its capacity: down: no connection" in caplog.text
-    assert "hv2: cannot update its capacity: hv2: it is not a mapping: answers in" in caplog.text
+    assert "hv2: cannot update its capacity: its answer to virt.inventory is not" in caplog.text

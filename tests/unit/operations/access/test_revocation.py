@@ -25,13 +25,13 @@ class Cloud:
     def hosts(self):
         return ["hv1", "hv2"]
 
-    def ask(self, hosts, fun):
+    def ask(self, hosts, fun, _request, **_options):
         """has: host to its guests and their states; one that is not in it is down."""
         assert fun == "virt.vm_state"
         for host in hosts:
             yield Answer(host, self.has[host]) if host in self.has else down(host)
 
-    def gather(self, hosts, fun):
+    def gather(self, hosts, fun, _request, **_options):
         assert fun == "virt.running_names"
         said = {host: self.running[host] for host in hosts}
         return {host: down(host) if has is None else Answer(host, has)

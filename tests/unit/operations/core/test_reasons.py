@@ -69,13 +69,13 @@ class Cloud:
         if fun == "virt.vm_state":
             return states
         if fun == "virt.migratable":
-            self.examined.append((host, kwarg["target"]))
+            self.examined.append((host, kwarg.get("target")))
             return {"migratable": False, "reasons": ["vda is a CD"]}
         if fun == "virt.shared_disks":
             return self.shared
         if not kwarg.get("test"):
             self.done.append((host, fun))
-        return {}
+        return True if fun == "virt.start" else {}
 
     def gather(self, hosts, fun, kwarg=None, **options):
         return {one.host: one for one in self.ask(hosts, fun, kwarg)}

@@ -2,18 +2,30 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.calls import Call
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
 from saltvirt.operations.create import batched_jobs as joint_module
 from saltvirt.operations.create.batched_jobs import MAX_BATCH, SINGLE_JOBS, BatchedJobs
 from saltvirt.operations.journal import slots
+from saltvirt.schema import Message
 from tests.clock import until
+
+
+@dataclass(frozen=True)
+class NameRequest(Message):
+    name: str
+
+
+POWER, INIT = Call("power", NameRequest, Any), Call("init", NameRequest, Any)
 
 
 class Fleet:
@@ -38,11 +50,11 @@ class Fleet:
         return {host: Answer(host, data=kwarg) for host in hosts}
 
 
-def asked(together, fleet, several, host="hv1", fun="virt.power"):
+def asked(together, fleet, several, host="hv1", call=POWER):
     """Futures of as many threads, in the order of the names."""
     pool = ThreadPoolExecutor(len(several))
     try:
-        return [pool.submit(together.ask, fleet, host, fun, {"name": name}) for name in several]
+        return [pool.submit(together.ask, fleet, host, call, NameRequest(name)) for name in several]
     finally:
         pool.shutdown(wait=False)
 
@@ -53,7 +65,7 @@ def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
     [first] = asked(together, fleet, ["web0"])
     until(lambda: fleet.jobs, "the first job")
     others = asked(together, fleet, [f"web{n}" for n in range(1, 6)])
-    until(lambda: len(together._queues["hv1", "virt.power"].waiting) == 5, "the others to wait")
+    until(lambda: len(together._queues["hv1", "power"].waiting) == 5, "the others to wait")
     fleet.held.set()
     assert [one.result(60).data for one in [first, *others]] == [
         ("hv1", f"web{n}") for n in range(6)
@@ -86,7 +98,7 @@ def test_another_host_or_function_does_not_wait(tmp_path):
     fleet.held.clear()
     waiting = [
         *asked(together, fleet, ["a"]), *asked(together, fleet, ["b"], host="hv2"),
-        *asked(together, fleet, ["c"], fun="virt.init"),
+        *asked(together, fleet, ["c"], call=INIT),
     ]  # fmt: skip
     until(lambda: len(fleet.jobs) == 3, "all three jobs")
     fleet.held.set()
@@ -100,8 +112,8 @@ def test_so_many_jobs_make_guests_at_a_time_and_each_holds_the_masters_slot(
     fleet, together = Fleet(tmp_path), BatchedJobs(at_once, gather_s=0)
     fleet.held.clear()
     waiting = [
-        *asked(together, fleet, ["a"], fun="virt.init"),
-        *asked(together, fleet, ["b"], host="hv2", fun="virt.init"),
+        *asked(together, fleet, ["a"], call=INIT),
+        *asked(together, fleet, ["b"], host="hv2", call=INIT),
     ]
     until(lambda: len(fleet.jobs) == jobs, "the jobs that may run")
     until(lambda: _slots_held(tmp_path) == jobs, "their slots")
@@ -143,8 +155,8 @@ def test_who_did_not_get_a_slot_is_asked_for_by_nobody_else(tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(slots, "deploying", full)
         with pytest.raises(errors.OperationFailed, match="not its turn"):
-            together.ask(fleet, "hv1", "virt.init", {"name": "web1"})
-    assert together.ask(fleet, "hv1", "virt.init", {"name": "web2"}).data == ("hv1", "web2")
+            together.ask(fleet, "hv1", INIT, NameRequest("web1"))
+    assert together.ask(fleet, "hv1", INIT, NameRequest("web2")).data == ("hv1", "web2")
     assert fleet.jobs == [("hv1", "virt.init", ["web2"])]
 
 
@@ -162,7 +174,7 @@ def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
     fleet, together, told, ended = Fleet(tmp_path), BatchedJobs(4), [], []
     watch = ("salt/virt/web1/init/", lambda tag, _data: told.append(tag))
     quiet = (120, 900, lambda: ended.append(True))
-    together.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch, quiet)
+    together.ask(fleet, "hv1", INIT, NameRequest("web1"), watch, quiet)
     [options] = fleet.options
     prefix, tell = options["watch"]
     assert prefix == "salt/virt/"
@@ -178,14 +190,14 @@ def test_each_is_told_the_steps_of_its_own_guest_that_are_news(tmp_path):
 
 def test_a_question_without_a_watcher_subscribes_to_nothing(tmp_path):
     fleet = Fleet(tmp_path)
-    BatchedJobs(4).ask(fleet, "hv1", "virt.power", {"name": "web1"})
+    BatchedJobs(4).ask(fleet, "hv1", POWER, NameRequest("web1"))
     assert fleet.options == [{"watch": None, "on_stall": None}]
 
 
 def test_alone_each_has_a_job_of_its_own(tmp_path):
     fleet = Fleet(tmp_path)
     watch = ("salt/virt/web1/init/", print)
-    found = SINGLE_JOBS.ask(fleet, "hv1", "virt.init", {"name": "web1"}, watch)
+    found = SINGLE_JOBS.ask(fleet, "hv1", INIT, NameRequest("web1"), watch)
     assert found.data == {"name": "web1"}
     assert fleet.options == [{"long": True, "watch": watch, "on_stall": None}]
 
@@ -195,7 +207,7 @@ def test_a_job_is_as_patient_as_the_least_patient_of_those_it_is_for(tmp_path):
     together.coming = {"hv1": 2}
     pool = ThreadPoolExecutor(2)
     both = [
-        pool.submit(together.ask, fleet, "hv1", "virt.init", {"name": name}, None, quiet)
+        pool.submit(together.ask, fleet, "hv1", INIT, NameRequest(name), None, quiet)
         for name, quiet in (
             ("a", (120, 300, lambda: told.append("a"))), ("b", (60, 900, lambda: told.append("b"))),
         )
@@ -233,7 +245,7 @@ def test_the_slot_of_a_job_is_freed_when_its_host_is_quiet(tmp_path):
     fleet.held.clear()
     pool = ThreadPoolExecutor(1)
     quiet = (120, 900, lambda: None)
-    one = pool.submit(together.ask, fleet, "hv1", "virt.init", {"name": "a"}, None, quiet)
+    one = pool.submit(together.ask, fleet, "hv1", INIT, NameRequest("a"), None, quiet)
     until(lambda: fleet.options, "the job")
     assert _slots_held(tmp_path) == 1
     fleet.options[0]["on_stall"][2]()
@@ -265,7 +277,7 @@ class Others:
         pass
 
     def notify_all(self):
-        line = self.joint._queues["hv1", "virt.power"]
+        line = self.joint._queues["hv1", "power"]
         self.told.append((len(line.waiting), line.submitted_count, line.busy))
 
     def wait_for(self, over, most_s=None):
@@ -283,13 +295,13 @@ class Others:
 
 
 def ask(joint, fleet):
-    return joint.ask(fleet, "hv1", "virt.power", {"name": "web1"})
+    return joint.ask(fleet, "hv1", POWER, NameRequest("web1"))
 
 
 def comes(joint):
     """Somebody else, who then waits."""
-    line = joint._queues["hv1", "virt.power"]
-    line.waiting.append(joint_module._PendingCall({"name": "other"}, None, None))
+    line = joint._queues["hv1", "power"]
+    line.waiting.append(joint_module._PendingCall(NameRequest("other"), None, None))
 
 
 def test_others_are_woken_when_one_comes_when_the_answers_are_there_and_when_nobody_asks(
@@ -303,7 +315,7 @@ def test_others_are_woken_when_one_comes_when_the_answers_are_there_and_when_nob
 
 def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_path, monkeypatch):
     fleet, joint = Fleet(tmp_path), BatchedJobs(4)
-    line = joint._queues["hv1", "virt.power"] = joint_module._HostQueue(busy=True)
+    line = joint._queues["hv1", "power"] = joint_module._HostQueue(busy=True)
 
     def answered():
         line.waiting.pop().answer = Answer("hv1", data="with others")
@@ -315,7 +327,7 @@ def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_pat
 
 def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
     fleet, joint = Fleet(tmp_path), BatchedJobs(4)
-    line = joint._queues["hv1", "virt.power"] = joint_module._HostQueue(busy=True)
+    line = joint._queues["hv1", "power"] = joint_module._HostQueue(busy=True)
     Others(joint, monkeypatch, lambda: setattr(line, "busy", False), None)
     real, busy = fleet.each, []
     fleet.each = lambda *given, **how: busy.append(line.busy) or real(*given, **how)
@@ -346,7 +358,7 @@ def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, g
 def test_who_had_an_answer_already_is_expected_no_more(tmp_path, monkeypatch, asked, pauses):
     fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
     joint.coming = {"hv1": 3}
-    joint._queues["hv1", "virt.power"] = joint_module._HostQueue(submitted_count=asked)
+    joint._queues["hv1", "power"] = joint_module._HostQueue(submitted_count=asked)
     happens = [*[lambda: comes(joint)] * (2 - asked), *[None] * (asked > 1)]
     others = Others(joint, monkeypatch, *happens)
     ask(joint, fleet)

@@ -96,7 +96,7 @@ def test_what_the_host_that_makes_it_is_told():
         cpu=2, image="/i", groups="a b", group_policy="separate", labels={"z": 1}, prefer={"y": 2},
         arguments={"seed": True, "metadata": {"mine": "x"}}, start=True,
     )  # fmt: skip
-    told = asked.host_arguments()
+    told = asked.host_request().to_answer()
     kept = {"groups": "a b", "group_policy": "separate", "labels": '{"z": 1}', "prefer": '{"y": 2}'}
     assert told.pop("metadata") == {"mine": "x", **kept, "operation": asked.operation}
     assert told == {
@@ -168,7 +168,7 @@ def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
         wanted(**more).request()
     if {"labels", "prefer"} & more.keys():
         with pytest.raises(errors.InvalidInput, match=words):
-            wanted(**more).host_arguments()
+            wanted(**more).host_request()
     one = init(Fleet(tmp_path), **more)
     reasons = Reasons()
     with reasons:
@@ -451,7 +451,6 @@ STARTED = {"before": "shutdown", "after": "running"}
          "hv1: web1 was started, but libvirt reports paused"),
         (True, "paused", {"before": "shutdown", "after": "paused"}, "libvirt reports paused"),
         (True, None, {"before": None, "after": None}, "hv1: web1 no longer exists there"),
-        (True, "running", "yes", "hv1"),
         (True, "running", answer.lost("hv1"), None),
         (True, "shutdown", answer.lost("hv1"), answer.lost("hv1").error),
         (True, "running", failed("no room"), "no room"),
@@ -481,7 +480,7 @@ def test_it_is_started_by_the_masters_policy_in_one_job(tmp_path):
     [((hosts, fun, kwarg), how)] = asked
     assert (hosts, fun, how["long"]) == (["hv1"], "virt.power", True)
     assert kwarg == {
-        "name": "web1", "verb": "start", "when": ["shutdown", "crashed"],
+        "name": "web1", "verb": "start", "states": ["shutdown", "crashed"],
         "placement": {"policy": BY.to_wire()},
     }  # fmt: skip
 
@@ -505,7 +504,8 @@ def test_what_it_would_take_is_told():
 def on(cloud, said, **more):
     """What came out of asking hv1, which says that."""
     cloud.answers["hv1"] = {**MAKES, "virt.init": said}
-    return init(cloud, **more).make_on("hv1", {"name": "web1"})
+    one = init(cloud, **more)
+    return one.make_on("hv1", one.init_request.host_request())
 
 
 @pytest.mark.parametrize(
@@ -527,7 +527,7 @@ def test_a_host_that_made_it_frees_the_slot(tmp_path):
     cloud.answers["hv1"] = MAKES
     one, freed = init(cloud), []
     one.slot.free = lambda: freed.append(True)
-    assert one.make_on("hv1", {}).name == "web1"
+    assert one.make_on("hv1", one.init_request.host_request()).name == "web1"
     assert freed == [True]
     how = []
     real = cloud.gather
@@ -537,7 +537,7 @@ def test_a_host_that_made_it_frees_the_slot(tmp_path):
         return real(hosts, fun, kwarg)
 
     cloud.gather = gather
-    one.make_on("hv1", {})
+    one.make_on("hv1", one.init_request.host_request())
     assert how == [("virt.init", True)], "it may take as long as it goes on"
     told = steps(cloud)
     one.idle()
@@ -595,7 +595,7 @@ def test_metadata_of_the_caller_is_told_as_it_is():
         "b": 1,
     }
     assert wanted(labels={"b": 1, "a": 2}).placement_metadata()["labels"] == '{"a": 2, "b": 1}'
-    assert wanted(arguments={"metadata": None}).host_arguments()["metadata"].keys() == {"operation"}
+    assert wanted(arguments={"metadata": None}).host_request().metadata.keys() == {"operation"}
 
 
 def test_a_candidate_more_than_is_tried_is_told_no_secret(tmp_path, monkeypatch):
@@ -689,7 +689,7 @@ def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
     [(fun, told, how)] = asked
     assert (fun, told["test"], how) == ("virt.init", True, {"long": True})
     assert told["placement"] == one.terms["hv1"].to_answer()
-    assert one._host_arguments("another")["placement"] is None
+    assert one._host_request("another").placement is None
 
 
 @pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])

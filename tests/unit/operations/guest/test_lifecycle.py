@@ -120,7 +120,7 @@ def test_a_start_goes_by_the_masters_policy_and_what_was_said(tmp_path):
     assert (tested, done) == ("virt.start", "virt.power")
     assert admits.pop("test") is True
     assert admits["placement"]["policy"]["memory_ratio"] == 2.0
-    more = {"verb": "start", "when": [OFF, "crashed"]}
+    more = {"verb": "start", "states": [OFF, "crashed"]}
     assert asked == {**admits, **more} == {**asked, "name": "web1", "overcommit": True}
 
 

@@ -209,7 +209,7 @@ class Cloud:
             "maintenance": (self.mark or {}).get("reason") if host == "hv1" else None,
         }  # fmt: skip
 
-    def each(self, host, fun, calls):
+    def each(self, host, fun, calls, **_options):
         assert fun == "virt.migratable"
         for call in calls:
             why = self.pinned.get(call["vm_"], [])
@@ -220,11 +220,11 @@ class Cloud:
 
     def call(self, host, fun, kwarg=None, **_options):
         assert (host, fun) == ("hv1", "virt.maintenance")
-        if kwarg is not None and kwarg.get("off"):
+        if kwarg.get("off"):
             self.mark = {"reason": None, "guests": kwarg["guests"]} if kwarg["guests"] else None
-        elif kwarg is not None:
+        elif kwarg:
             self.mark = dict(kwarg)
-        if kwarg is not None:
+        if kwarg:
             self.marks.append(self.mark)
             if self.when_marked:
                 self.when_marked, call = None, self.when_marked

@@ -71,7 +71,7 @@ class Cloud:
             return self._clean(host, **kwarg)
         self.asked.append((host, fun))
         self.unfinished = {}
-        return self.recovered
+        return True if fun == "virt.migrate_abort" else self.recovered
 
     def _clean(self, host, vm_, test=False, unused=()):
         """left: host to {guest: files}; kept: those of them that stay, and why."""
@@ -148,7 +148,7 @@ def test_a_broken_off_migration_is_ended_first(tmp_path):
 
 def test_success_is_only_what_the_host_has_confirmed(tmp_path):
     cloud = Cloud(tmp_path, answer=Answer("hv1", data={}), hv1={"web1": "running"}, hv2={})
-    with pytest.raises(errors.BadAnswer, match="hv1: it is not complete: outcome is missing"):
+    with pytest.raises(errors.ConnectionFailed, match=r"hv1: its answer .*: outcome is missing"):
         run(cloud)
     cloud = Cloud(
         tmp_path, answer=Answer("hv1", data={"outcome": "undone"}), hv1={"web1": "running"}, hv2={}

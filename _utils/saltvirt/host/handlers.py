@@ -1,0 +1,146 @@
+"""What a hypervisor answers to the master's calls about guests and their storage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from saltvirt import errors, names, settings, units
+from saltvirt.answers import guest_calls
+from saltvirt.answers.calls import MinionContext, handles
+from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.power import PowerChange
+from saltvirt.host import connection
+from saltvirt.host.domain import creation, guest_lock, lifecycle, lookup, names_on_disk
+from saltvirt.host.domain import power as host_power
+from saltvirt.host.network import host_addresses
+from saltvirt.host.node import job_steps, maintenance
+from saltvirt.host.storage import sharing
+from saltvirt.migration import calls as migration_calls
+from saltvirt.migration import incoming_address
+from saltvirt.pki.host import validity
+from saltvirt.placement import calls as placement_calls
+from saltvirt.spec import values
+from saltvirt.system import mount_guard
+
+log = logging.getLogger(__name__)
+
+_ACTS: dict[str, Callable[[Any], object]] = {
+    "stop": lifecycle.stop,
+    "pause": lifecycle.pause,
+    "resume": host_power.resume,
+    "reset": lifecycle.reset,
+}
+_VERBS = ("start", "shutdown", *_ACTS)
+
+
+def _connect(host: MinionContext) -> AbstractContextManager[Any]:
+    return connection.connect(settings.connection(host.config, {}))
+
+
+@handles(placement_calls.POWER)
+def change_power(host: MinionContext, request: placement_calls.PowerRequest) -> PowerChange:
+    """Perform a verb on a guest if it is in one of the states. Raises OperationFailed, NoRoom."""
+    verb, name = values.choice(*_VERBS)(request.verb, "verb"), names.existing_guest(request.name)
+    timeout_s = units.parse_number(request.timeout or 0, "timeout")
+    with _connect(host) as conn:
+        with guest_lock.acquire(guest_lock.folder(host.config), f"virt.{verb}", name):
+            before = host_power.before(conn, name, request.last_seen)
+            if before not in request.states:
+                return PowerChange(before)
+            if verb == "start":
+                _start(host, conn, request)
+            elif verb in _ACTS:
+                _ACTS[verb](lookup.lookup(conn, name))
+        if verb == "shutdown":  # without the lock, so that the guest can be powered off meanwhile
+            steps_dir = job_steps.folder(host.config)
+            dom = lookup.lookup(conn, name)
+            lifecycle.off_within(dom, timeout_s, lambda: job_steps.record_step(steps_dir))
+        return PowerChange(before, host_power.after(conn, name))
+
+
+def _start(host: MinionContext, conn: Any, request: placement_calls.PowerRequest) -> None:
+    from saltvirt.host.provision import admission, start  # noqa: PLC0415 - needs the binding
+
+    config = admission.config_for(host.config, request.placement, request.overcommit)
+    with config.lock():
+        dom = lookup.lookup(conn, request.name)
+        creation.require_complete(dom, "start")
+        start.start(dom, config)
+
+
+@handles(guest_calls.NAMES_ON_DISK)
+def list_names_on_disk(host: MinionContext, _request: guest_calls.HostRequest) -> list[str]:
+    """Return the names of all guests in libvirt's own files: libvirt need not answer.
+
+    Raises Unsupported if libvirt stores them elsewhere.
+    """
+    return names_on_disk.read(settings.connection(host.config, {}).uri)
+
+
+@handles(guest_calls.SHARED_DISKS)
+def list_shared_disks(
+    host: MinionContext, request: guest_calls.NamedGuestRequest
+) -> dict[str, str]:
+    """Return the disks of a guest that other hosts may have, with the reasons. Raises NotFound."""
+    from saltvirt.host.storage import shared_writable  # noqa: PLC0415 - needs the binding
+
+    with _connect(host) as conn:
+        return shared_writable.shared_disks(lookup.lookup(conn, request.vm_))
+
+
+@handles(guest_calls.STORAGE_USERS)
+def list_storage_users(
+    host: MinionContext, request: guest_calls.StorageUsersRequest
+) -> dict[str, str | None]:
+    """Return the reason to keep each file on shared storage. Raises InvalidInput."""
+    from saltvirt.host.provision import admission  # noqa: PLC0415 - needs the binding
+    from saltvirt.host.storage import usage  # noqa: PLC0415 - needs the binding
+
+    try:
+        identities = [
+            sharing.FileIdentity.from_answer(identity, "places")
+            for identity in request.places.values()
+        ]
+    except errors.BadAnswer as exc:
+        raise errors.InvalidInput(exc.text) from exc
+    images = admission.AdmissionConfig.configured(host.config).images_dir
+    with _connect(host) as conn:
+        return usage.users_here(conn, identities, images)
+
+
+@handles(migration_calls.LOCATIONS)
+def list_locations(host: MinionContext, _request: guest_calls.HostRequest) -> MigrationFacts:
+    """Return the guests of the host, and whether it accepts more."""
+    from saltvirt.host.migration import (  # noqa: PLC0415 - needs the binding
+        move_journal,
+        target_leftovers,
+    )
+
+    with _connect(host) as conn:
+        guests, uuids = lookup.states(conn), lookup.uuids(conn)
+    return MigrationFacts(
+        guests=guests,
+        uuids=uuids,
+        unfinished=tuple(move_journal.names()),
+        target_leftovers=tuple(target_leftovers.names()),
+        ratios=settings.option(host.config, "ratios", {}),
+        limits=settings.option(host.config, "placement", {}),
+        address=_address(host),
+        certificates=validity.local_certificates(host.opts["id"]),
+        maintenance=maintenance.reason(),
+        unmounted=tuple(mount_guard.unmounted_points()),
+    )
+
+
+def _address(host: MinionContext) -> str | None:
+    """Return the migration address of the host; an invalid setting does not prevent the answer
+    about its guests."""
+    configured = settings.option(host.config, "migration:address")
+    try:
+        return incoming_address.advertised(configured, host_addresses.global_addresses)
+    except errors.InvalidInput as exc:
+        log.warning("%s", exc)
+        return None
