@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from saltvirt.design.put import put
 from saltvirt.errors import InvalidInput
 from saltvirt.xml.devices.chardev import Channel, CharDevice, Console, Serial
 
@@ -36,10 +37,7 @@ def build(cls: type[C], spec: CharSpec) -> C:
         device.source.path = spec.path
     if spec.type == "tcp":
         device.protocol = spec.protocol
-    device.target_port = spec.target_port
-    device.target_type = spec.target_type
-    device.log_file = spec.log_file
-    return device
+    return put(device, spec)
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.put import merge
+from saltvirt.design.put import clear, merge, put
 from saltvirt.spec.base import value_or_none
+from saltvirt.spec.clock import TimerSpec
 from saltvirt.xml.domain.timer import Timer
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.clock import ClockSpec, TimerSpec
+    from saltvirt.spec.clock import ClockSpec
     from saltvirt.xml.domain.clock import Clock
     from saltvirt.xml.domain.domain import Domain
-
-_TIMER = ("track", "tickpolicy", "frequency", "mode", "present", "slew", "threshold", "limit")
 
 
 def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
@@ -43,8 +42,8 @@ def _time(spec: ClockSpec, clock: Clock) -> None:
 
 
 def _timer(timer: Timer, spec: TimerSpec) -> None:
-    for name in _TIMER:
-        setattr(timer, name, value_or_none(getattr(spec, name)))
+    clear(timer, TimerSpec)
+    put(timer, spec)
 
 
 def default(domain: Domain, context: Context) -> None:

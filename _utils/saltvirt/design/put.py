@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from saltvirt.spec.base import Spec
     from saltvirt.xml.base import Element
 
+E = TypeVar("E", bound="Element")
 T = TypeVar("T")
 
 
-def put(element: Element, spec: Spec, *names: str, **renamed: str) -> None:
+def put(element: E, spec: Spec, *names: str, **renamed: str) -> E:
     """Copy fields of a Spec to an element's properties: those that are declared with a property of
-    the element, and further ones.
+    the element, and further ones. Return the element.
 
     names: fields with the name of the property; renamed: property=field.
     """
@@ -38,6 +39,7 @@ def put(element: Element, spec: Spec, *names: str, **renamed: str) -> None:
             setattr(element, prop, None)
         elif value is not None:
             setattr(element, prop, value)
+    return element
 
 
 def clear(element: Element, spec: type[Spec]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key
+from saltvirt.xml.devices.chardev import CharDevice
 
 TYPES = ("pty", "tcp", "udp", "file", "dev", "pipe", "unix", "null", "stdio", "vc", "nmdm")
 PATH_NEEDED = ("file", "dev", "pipe")
@@ -27,9 +28,9 @@ class CharSpec(Spec):
     port: int | None = key(values.port)
     protocol: str | None = key(values.choice("telnet", "raw", "telnets", "tls"))
     tls: bool | None = key(values.boolean)
-    target_port: int | None = key(values.number(0, 127))
-    target_type: str | None = key(values.word)
-    log_file: str | None = key(values.path)
+    target_port: int | None = key(values.number(0, 127), xml=CharDevice.target_port)
+    target_type: str | None = key(values.word, xml=CharDevice.target_type)
+    log_file: str | None = key(values.path, xml=CharDevice.log_file)
 
     @classmethod
     def parse_any(cls, value: Any, argument: str) -> CharSpec:

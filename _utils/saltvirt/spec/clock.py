@@ -8,6 +8,7 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested, value_or_none
+from saltvirt.xml.domain.timer import Timer
 
 TIMERS = ("platform", "hpet", "kvmclock", "pit", "rtc", "tsc", "hypervclock", "armvtimer")
 
@@ -29,14 +30,18 @@ def _catchup(value: Any, argument: str) -> dict[str, int]:
 class TimerSpec(Spec):
     """One timer."""
 
-    track: str | None = key(values.choice("boot", "guest", "wall", "realtime"))
-    tickpolicy: str | None = key(values.choice("delay", "catchup", "merge", "discard"))
-    frequency: int | None = key(values.count)
-    mode: str | None = key(values.choice("auto", "native", "emulate", "paravirt", "smpsafe"))
-    present: bool | None = key(values.boolean)
-    slew: int | None = key(values.number())
-    threshold: int | None = key(values.number())
-    limit: int | None = key(values.number())
+    track: str | None = key(values.choice("boot", "guest", "wall", "realtime"), xml=Timer.track)
+    tickpolicy: str | None = key(
+        values.choice("delay", "catchup", "merge", "discard"), xml=Timer.tickpolicy
+    )
+    frequency: int | None = key(values.count, xml=Timer.frequency)
+    mode: str | None = key(
+        values.choice("auto", "native", "emulate", "paravirt", "smpsafe"), xml=Timer.mode
+    )
+    present: bool | None = key(values.boolean, xml=Timer.present)
+    slew: int | None = key(values.number(), xml=Timer.slew)
+    threshold: int | None = key(values.number(), xml=Timer.threshold)
+    limit: int | None = key(values.number(), xml=Timer.limit)
     catchup: dict[str, int] | None = key(_catchup)
 
     def check(self, argument: str) -> None:
