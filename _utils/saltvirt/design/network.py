@@ -34,7 +34,6 @@ def build(spec: NetworkSpec, actual: Network | None = None) -> Network:
     """
     network = Network(name=spec.name)
     _forward(spec, network.forward)
-    network.bridge = spec.bridge
     put(network, spec)
     if spec.dns:
         _dns(spec.dns, network.dns)
@@ -50,18 +49,15 @@ def build(spec: NetworkSpec, actual: Network | None = None) -> Network:
 
 
 def _forward(spec: NetworkSpec, forward: Forward) -> None:
-    forward.mode = spec.forward
-    forward.dev = spec.dev
+    put(forward, spec)
     if spec.forward == "hostdev":
         forward.managed = True
-    forward.physical_function = spec.physical_function
     for name in spec.interfaces or ():
         forward.interfaces.append(ForwardInterface(dev=name))
     for device in spec.addresses or ():
         address = forward.addresses.append(ForwardAddress(type="pci"))
         address.set_pci(device.domain or 0, device.bus or 0, device.slot or 0, device.function or 0)
     if spec.nat:
-        put(forward, spec.nat)
         for kind in ("address", "port"):
             nat_range = getattr(spec.nat, kind)
             if nat_range:
@@ -69,9 +65,9 @@ def _forward(spec: NetworkSpec, forward: Forward) -> None:
 
 
 def _dns(spec: DnsSpec, dns: Dns) -> None:
-    dns.enable = spec.enable
+    put(dns, spec)
     for item in spec.forwarders or ():
-        dns.forwarders.append(Forwarder(domain=item.domain, addr=item.addr))
+        dns.forwarders.append(put(Forwarder(), item))
     for name, value in (spec.txt or {}).items():
         dns.txts.append(Txt(name=name, value=value))
     for ip, names in (spec.hosts or {}).items():
@@ -79,8 +75,7 @@ def _dns(spec: DnsSpec, dns: Dns) -> None:
         for name in names:
             host.hostnames.append(Hostname(text=name))
     for record in spec.srvs or ():
-        srv = dns.srvs.append(Srv(service=record.name))
-        put(srv, record)
+        dns.srvs.append(put(Srv(), record))
 
 
 def _switch(
@@ -98,21 +93,20 @@ def _switch(
 
 
 def _portgroup(spec: PortGroupSpec, network: Network) -> None:
-    group = network.portgroups.append(PortGroup(name=spec.name, default=spec.default))
+    group = network.portgroups.append(put(PortGroup(), spec))
     _switch(group, spec.vlan, spec.virtualport, spec.bandwidth)
 
 
 def _ip(family: str, spec: IpSpec) -> Ip:
     interface = spec.interface()
     ip = Ip(family=family, address=str(interface.ip), prefix=interface.network.prefixlen)
-    ip.tftp = spec.tftp
+    put(ip, spec)
     for item in spec.dhcp_ranges or ():
-        dhcp_range = ip.ranges.append(DhcpRange(start=item.start, end=item.end))
+        dhcp_range = ip.ranges.append(put(DhcpRange(), item))
         if item.lease_s:
             dhcp_range.lease_expiry, dhcp_range.lease_unit = item.lease_s, "seconds"
     for host in spec.hosts or ():
-        ip.hosts.append(DhcpHost(mac=host.mac, id=host.id, name=host.name, ip=host.ip))
-    put(ip, spec)
+        ip.hosts.append(put(DhcpHost(), host))
     return ip
 
 

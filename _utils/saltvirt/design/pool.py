@@ -20,24 +20,18 @@ def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = 
     actual: the existing Pool of this name: its UUID is kept, and its permissions and source details
     if the spec does not contain them. secret_uuid: the libvirt secret of a password in the spec.
     """
-    pool = Pool(type=spec.type, name=spec.name)
-    source = pool.source
+    pool = put(Pool(), spec)
+    source = put(pool.source, spec)
     for item in spec.source_hosts or ():
         source.hosts.append(PoolHost(name=item.name, port=item.port))
     for device in spec.source_devices or ():
-        pool_device = PoolDevice(path=device.path, part_separator=device.part_separator)
-        source.devices.append(pool_device)
-    source.dir = spec.source_dir
-    source.name = spec.source_name
+        source.devices.append(put(PoolDevice(), device))
     if spec.type in ("logical", "zfs") and not spec.source_name:
         source.name = spec.name
-    source.initiator = spec.source_initiator
-    source.format = spec.source_format
     if spec.source_adapter:
         _adapter(spec.source_adapter, source.adapter)
     if spec.source_auth:
         _auth(spec.source_auth, source, secret_uuid)
-    pool.path = spec.target
     if actual is not None:
         _keep(pool, actual)
     if spec.permissions:

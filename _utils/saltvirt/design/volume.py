@@ -19,14 +19,9 @@ def compat(format: str | None) -> str | None:
 
 def build(spec: VolumeSpec) -> Volume:
     """Build the Volume of a VolumeSpec."""
-    volume = Volume(type=spec.type, name=spec.name, capacity_bytes=spec.size_bytes)
+    volume = put(Volume(), spec)
     volume.allocation_bytes = spec.allocation_bytes or 0
-    volume.format = spec.format
     volume.compat = compat(spec.format)
-    volume.nocow = spec.nocow or None
     if spec.permissions:
         put(volume.permissions, spec.permissions)
-    if spec.backing_store:
-        volume.backing_path = spec.backing_store.path
-        volume.backing_format = spec.backing_store.format
     return volume

@@ -15,6 +15,7 @@ from saltvirt.spec.nic import BandwidthSpec
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 from saltvirt.xml.network.forward import Forward
 from saltvirt.xml.network.network import Network
+from saltvirt.xml.network.portgroup import PortGroup
 
 MODES = ("nat", "route", "open", "bridge", "private", "vepa", "passthrough", "hostdev")
 # modes in which libvirt manages a bridge with address, DHCP and DNS
@@ -103,8 +104,8 @@ class PortGroupSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str = key(values.word)
-    default: bool | None = key(values.boolean)
+    name: str = key(values.word, xml=PortGroup.name)
+    default: bool | None = key(values.boolean, xml=PortGroup.default)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
@@ -121,20 +122,20 @@ class NetworkSpec(Spec):
     NONE_REMOVES = False
 
     name: str = key(values.word)
-    bridge: str | None = key(values.word)
-    forward: str | None = key(forward_mode)
+    bridge: str | None = key(values.word, xml=Network.bridge)
+    forward: str | None = key(forward_mode, xml=Forward.mode)
     vport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     tag: VlanSpec | None = key(VlanSpec.parse_any)
     ipv4: IpSpec | None = key(IpSpec.family(4), name="ipv4_config")
     ipv6: IpSpec | None = key(IpSpec.family(6), name="ipv6_config")
     mtu: int | None = key(values.number(68, 65535), xml=Network.mtu)
     domain: DomainNameSpec | None = key(_domain_name, xml=DomainNameSpec)
-    nat: NatSpec | None = key(nested(NatSpec))
+    nat: NatSpec | None = key(nested(NatSpec), xml=NatSpec)
     interfaces: list[str] | None = key(name_list)
     addresses: list[HostDeviceSpec] | None = key(pci_addresses)
-    physical_function: str | None = key(values.word)
+    physical_function: str | None = key(values.word, xml=Forward.physical_function)
     dns: DnsSpec | None = key(nested(DnsSpec))
-    dev: str | None = key(values.word)
+    dev: str | None = key(values.word, xml=Forward.dev)
     stp: bool | None = key(values.boolean, xml=Network.stp)
     delay_s: int | None = key(values.number(), name="delay", xml=Network.delay_s)
     bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))

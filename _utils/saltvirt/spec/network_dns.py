@@ -8,7 +8,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.network_ip import ip_text
-from saltvirt.xml.network.dns import Srv
+from saltvirt.xml.network.dns import Dns, Forwarder, Srv
 
 
 @dataclass
@@ -17,8 +17,8 @@ class ForwarderSpec(Spec):
 
     NONE_REMOVES = False
 
-    domain: str | None = key(values.text)
-    addr: str | None = key(ip_text)
+    domain: str | None = key(values.text, xml=Forwarder.domain)
+    addr: str | None = key(ip_text, xml=Forwarder.addr)
 
     def check(self, argument: str) -> None:
         if not (self.domain or self.addr):
@@ -31,7 +31,7 @@ class SrvSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str = key(values.text)
+    name: str = key(values.text, xml=Srv.service)
     protocol: str = key(values.choice("tcp", "udp"), xml=Srv.protocol)
     domain: str | None = key(values.text, xml=Srv.domain)
     target: str | None = key(values.text, xml=Srv.target)
@@ -50,7 +50,7 @@ class DnsSpec(Spec):
 
     NONE_REMOVES = False
 
-    enable: bool | None = key(values.boolean)
+    enable: bool | None = key(values.boolean, xml=Dns.enable)
     forwarders: list[ForwarderSpec] | None = key(values.list_of(nested(ForwarderSpec)))
     txt: dict[str, str] | None = key(values.map_of(values.text, values.text))
     hosts: dict[str, list[str]] | None = key(values.map_of(ip_text, values.list_of(values.word)))

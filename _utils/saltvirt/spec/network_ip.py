@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, mapping, nested
+from saltvirt.xml.network.dhcp import DhcpHost, DhcpRange
 from saltvirt.xml.network.ip import Ip
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def ip_text(value: Any, argument: str) -> str:
 class DhcpRangeSpec(Spec):
     """A range of dynamic addresses; the lease time in seconds."""
 
-    start: str = key(ip_text)
-    end: str = key(ip_text)
+    start: str = key(ip_text, xml=DhcpRange.start)
+    end: str = key(ip_text, xml=DhcpRange.end)
     lease_s: int | None = key(values.count, name="lease")
 
     def check(self, argument: str) -> None:
@@ -49,10 +50,10 @@ class DhcpHostSpec(Spec):
 
     NONE_REMOVES = False
 
-    ip: str = key(ip_text)
-    name: str | None = key(values.word)
-    mac: str | None = key(values.mac)
-    id: str | None = key(values.text)
+    mac: str | None = key(values.mac, xml=DhcpHost.mac)
+    id: str | None = key(values.text, xml=DhcpHost.id)
+    name: str | None = key(values.word, xml=DhcpHost.name)
+    ip: str = key(ip_text, xml=DhcpHost.ip)
 
     def check(self, argument: str) -> None:
         if not self.ip:
@@ -95,7 +96,7 @@ class IpSpec(Spec):
     dhcp_ranges: list[DhcpRangeSpec] | None = key(values.list_of(nested(DhcpRangeSpec)))
     hosts: list[DhcpHostSpec] | None = key(_hosts)
     bootp: BootpSpec | None = key(nested(BootpSpec), xml=BootpSpec)
-    tftp: str | None = key(values.path)
+    tftp: str | None = key(values.path, xml=Ip.tftp)
 
     @classmethod
     def family(cls, version: int) -> Parser[IpSpec]:

@@ -11,7 +11,8 @@ from saltvirt.spec.base import Spec, key, mapping, nested, unknown
 from saltvirt.spec.disk import HostSpec, host
 from saltvirt.spec.storage import PermissionsSpec
 from saltvirt.xml.devices.address import PciAddress
-from saltvirt.xml.storage.pool_source import Adapter
+from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.pool_source import Adapter, PoolDevice, PoolSource
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class DeviceSpec(Spec):
 
     NONE_REMOVES = False
 
-    path: str = key(values.text)
-    part_separator: bool | None = key(values.boolean)
+    path: str = key(values.text, xml=PoolDevice.path)
+    part_separator: bool | None = key(values.boolean, xml=PoolDevice.part_separator)
 
     def check(self, argument: str) -> None:
         if not self.path:
@@ -137,18 +138,18 @@ class PoolSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str = key(values.text)
-    type: str = key(values.choice(*TYPES), name="ptype")
-    target: str | None = key(values.path)
+    type: str = key(values.choice(*TYPES), name="ptype", xml=Pool.type)
+    name: str = key(values.text, xml=Pool.name)
+    target: str | None = key(values.path, xml=Pool.path)
     permissions: PermissionsSpec | None = key(nested(PermissionsSpec))
     source_devices: list[DeviceSpec] | None = key(values.list_of(_device))
-    source_dir: str | None = key(values.text)
-    source_initiator: str | None = key(values.text)
+    source_dir: str | None = key(values.text, xml=PoolSource.dir)
+    source_initiator: str | None = key(values.text, xml=PoolSource.initiator)
     source_adapter: AdapterSpec | None = key(nested(AdapterSpec))
     source_hosts: list[HostSpec] | None = key(values.list_of(host))
     source_auth: PoolAuthSpec | None = key(nested(PoolAuthSpec))
-    source_name: str | None = key(values.text)
-    source_format: str | None = key(values.word)
+    source_name: str | None = key(values.text, xml=PoolSource.name)
+    source_format: str | None = key(values.word, xml=PoolSource.format)
 
     def check(self, argument: str) -> None:
         if not self.name:

@@ -9,6 +9,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
 from saltvirt.spec.storage import PermissionsSpec
+from saltvirt.xml.storage.volume import Volume
 
 TYPES = ("file", "block", "dir", "network", "netdir", "ploop")
 
@@ -30,8 +31,8 @@ def _name(value: Any, argument: str) -> str:
 class BackingSpec(Spec):
     """The backing image of a volume."""
 
-    path: str = key(values.text)
-    format: str = key(values.word)
+    path: str = key(values.text, xml=Volume.backing_path)
+    format: str = key(values.word, xml=Volume.backing_format)
 
     def check(self, argument: str) -> None:
         if not (self.path and self.format):
@@ -46,14 +47,14 @@ class VolumeSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str = key(_name)
-    size_bytes: int = key(values.size_bytes, name="size")
-    allocation_bytes: int | None = key(_allocation, name="allocation")
-    format: str | None = key(values.word)
-    type: str | None = key(values.choice(*TYPES))
+    type: str | None = key(values.choice(*TYPES), xml=Volume.type)
+    name: str = key(_name, xml=Volume.name)
+    size_bytes: int = key(values.size_bytes, name="size", xml=Volume.capacity_bytes)
+    allocation_bytes: int | None = key(_allocation, name="allocation", xml=Volume.allocation_bytes)
+    format: str | None = key(values.word, xml=Volume.format)
     permissions: PermissionsSpec | None = key(nested(PermissionsSpec))
-    backing_store: BackingSpec | None = key(nested(BackingSpec))
-    nocow: bool | None = key(values.boolean)
+    backing_store: BackingSpec | None = key(nested(BackingSpec), xml=BackingSpec)
+    nocow: bool | None = key(values.boolean, xml=Volume.nocow)
 
     def check(self, argument: str) -> None:
         if not self.name:
