@@ -426,6 +426,12 @@ REQUISITES = (
 MORE = set(guest.arguments()) | {"image", "config", "grains", "size", "detach", "start", "update"}
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "how-to").glob("*.md")), ids=lambda p: p.stem)
+def test_an_operators_page_names_no_test_and_no_benchmark(page):
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"test_\w+\.py|::test_\w+|make (?:bench|swarm|chaos|ha|life)\b", text) == []
+
+
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
