@@ -16,16 +16,13 @@ saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units
-    from saltvirt.answers import reach as reach_answers
     from saltvirt.console.guestagent import agent_request
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
     from saltvirt.host.domain import console as host_console  # a function here has the same name
     from saltvirt.host.domain import screenshot as host_screenshot
-    from saltvirt.pki.common import certs
-    from saltvirt.pki.host import own_pair
     from saltvirt.spec import values
-    from saltvirt.system import atomic_file, tls_listener
+    from saltvirt.system import atomic_file
 
 if TYPE_CHECKING:
     from salt_dunders import __salt__
@@ -118,110 +115,6 @@ def screenshot(vm_, path=None, screen=0, **kwargs):
     with _connect(kwargs) as conn:
         data = host_screenshot.take(conn, lookup.lookup(conn, vm_), number)
     return host_screenshot.save(data, vm_, folder, path)
-
-
-def display(vm_, **kwargs):
-    """
-    List a guest's displays and serial ports: type, location on this host, and how to connect.
-    Passwords are not included.
-
-    :param vm_: name of the domain
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``uuid``, ``host``, ``state``, ``displays`` (list of ``type``: ``vnc``,
-        ``spice``, ``serial`` and so on, ``listen``, ``port``, ``socket``, ``connect``, ``tunnel``;
-        null if not applicable)
-
-    :raises NotFound: the domain does not exist
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.display web1
-    """
-    with _connect(kwargs) as conn:
-        return host_console.displays(conn, names.existing_guest(vm_)).to_answer()
-
-
-def screen(vm_, width=480, screen=0, **kwargs):
-    """
-    Return a screenshot of a running guest as data.
-
-    :param vm_: name of the domain
-    :param width: maximum width in pixels; not applied if the hypervisor does not return PPM images
-    :param screen: number of the screen
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``uuid``, ``png`` (base64)
-
-    :raises OperationFailed: the guest is not running, or has no screen
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.screen web1
-    """
-    max_width = values.number(16, 8192)(width, "width")
-    number = values.number(0, 2**31)(screen, "screen")
-    with _connect(kwargs) as conn:
-        dom = lookup.lookup(conn, names.existing_guest(vm_))
-        return host_screenshot.small(conn, dom, number, max_width).to_answer()
-
-
-def reach(vm_, kind, caller, screen=0, force=False, **kwargs):
-    """
-    Let a single client connect to a running guest's display, serial port or agent: a process of its
-    own waits up to 40 s for the client on a port of this host, over TLS, and ends with the
-    connection. ``salt-run virt.ticket``, ``virt.console`` and ``virt.exec`` use it.
-
-    :param vm_: name of the domain
-    :param kind: ``display``, ``serial`` or ``agent``
-    :param caller: PEM of the CA certificate whose only client is admitted
-    :param screen: number of the display
-    :param force: disconnect the current user of the serial port
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``uuid`` (of the guest, even if its name is reused meanwhile), ``kind``,
-        ``port``, ``authority`` (PEM of the certificate, created for this client), ``type``
-        (``vnc``, ``spice``, ``pty``, ``agent`` and others)
-
-    :raises OperationFailed: the guest is off, or has no such device, or all ports are in use
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper1 virt.reach web1 display caller="$CALLER"
-    """
-    from saltvirt.console.host import launch, relay  # noqa: PLC0415 - needs the binding
-
-    connection.require_binding()
-    get = __salt__["config.get"]
-    number = values.number(0, 2**31)(screen, "screen")
-    access_kind = values.choice(*reach_answers.KINDS, reach_answers.AGENT)(kind, "kind")
-    client_ca = own_pair.authority(caller, "caller")
-    local = settings.connection(get, dict(kwargs))
-    with _connect(kwargs) as conn:
-        uuid, details = launch.probe(conn, names.existing_guest(vm_), access_kind, number)
-    pair = own_pair.generate(reach_answers.CERTIFICATE_NAME, certs.SERVER, 1)
-    credentials = tls_listener.TlsCredentials(pair.authority, pair.certificate, pair.key, client_ca)
-    endpoint = tls_listener.TlsEndpoint(
-        tls_listener.everywhere(), relay.port(get), relay.PORT_COUNT, credentials
-    )
-    request = relay.RelayRequest(
-        uuid,
-        access_kind,
-        number,
-        values.flag(force, "force"),
-        local.uri,
-        local.username,
-        local.password,
-        endpoint,
-    )
-    port = launch.start_relay(next(iter(saltvirt.__path__)), request)
-    return reach_answers.Reach(uuid, access_kind, port, pair.authority, details).to_answer()
 
 
 def exec(vm_, cmd, shell=False, env=None, timeout=60, base64=False, **kwargs):

@@ -4,15 +4,11 @@ Manage the high availability agent of this hypervisor.
 See docs/how-to/ha.md.
 """
 
-import dataclasses
-
 import saltvirt
 
 saltvirt = saltvirt.fresh()
 with saltvirt.later():
-    from saltvirt import errors
     from saltvirt.ha.agent import install, managed_guests
-    from saltvirt.ha.fencing import agents, setting
 
 __virtualname__ = "virt"
 
@@ -40,7 +36,7 @@ def ha_install(test=False):
 
         salt 'hyper*' virt.ha_install
     """
-    return dataclasses.asdict(install.install(next(iter(saltvirt.__path__)), test))
+    return install.install(next(iter(saltvirt.__path__)), test).to_answer()
 
 
 def ha_settings(settings, test=False):
@@ -64,41 +60,7 @@ def ha_settings(settings, test=False):
 
         salt hyper1 virt.ha_settings '{host: hyper1, members: {hyper1: 10.0.0.1, hyper2: 10.0.0.2}}'
     """
-    return dataclasses.asdict(install.configure(settings, test))
-
-
-def ha_fence(agent, options=None, password_file=None, action="status"):
-    """
-    Run a fence agent on this hypervisor, for a management board that the master cannot reach.
-    ``salt-run virt.fence`` uses it for fence devices with ``from``.
-
-    :param agent: program of ClusterLabs' fence-agents, such as ``fence_ipmilan``
-    :param options: dictionary of the agent's options, without password
-    :param password_file: file on this host with the password in its first line, readable only by
-        its owner
-    :param action: ``status``, which changes nothing, or ``off``, followed by a status query
-
-    :return: ``state`` (``on``, ``off``, or ``timed out`` if there is no valid answer); ``words``:
-        the agent's output
-
-    :raises InvalidInput: an invalid agent, option or action
-    :raises OperationFailed: the agent is not installed, or the password file is invalid
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt hyper2 virt.ha_fence fence_ipmilan '{ip: 10.9.0.1, username: salt}' /etc/salt/bmc1
-    """
-    agent_setting = dict(setting.mapping(options or {}, "options", None))
-    if password_file:
-        agent_setting["password_file"] = password_file
-    fence_agent = setting.parse("virt.ha_fence", {"agent": agent, "options": agent_setting})
-    if action not in ("status", "off"):
-        raise errors.InvalidInput("action must be status or off")
-    return dataclasses.asdict(
-        agents.off(fence_agent) if action == "off" else agents.status(fence_agent)
-    )
+    return install.configure(settings, test).to_answer()
 
 
 def ha_kept(name):

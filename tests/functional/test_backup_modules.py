@@ -422,18 +422,19 @@ def test_what_a_fence_agent_says_is_told_and_its_password_is_not(virt, fence, ac
     secret = fence / "password"
     secret.write_text("secret1\n")
     secret.chmod(0o600)
-    said = virt["virt.ha_fence"]("fence_fake", {"ip": "::1"}, str(secret), action=action)
+    given = ("fence_fake", {"ip": "::1"}, str(secret))
+    said = asking.answer(virt, "virt.ha_fence", *given, action=action)
     assert said["state"] == state and "secret1" not in json.dumps(said)
     assert "password=secret1" in (fence / "told").read_text()
 
 
 def test_what_no_fence_agent_is_told(virt, fence):
     with pytest.raises(errors.InvalidInput, match="action must be status or off"):
-        virt["virt.ha_fence"]("fence_fake", {"ip": "::1"}, action="reboot")
+        asking.answer(virt, "virt.ha_fence", "fence_fake", {"ip": "::1"}, action="reboot")
     with pytest.raises(errors.OperationFailed, match="fence_none is not installed: install"):
-        virt["virt.ha_fence"]("fence_none", {"ip": "::1"})
+        asking.answer(virt, "virt.ha_fence", "fence_none", {"ip": "::1"})
     with pytest.raises(errors.InvalidInput, match="password"):
-        virt["virt.ha_fence"]("fence_fake", {"password": "secret1"})
+        asking.answer(virt, "virt.ha_fence", "fence_fake", {"password": "secret1"})
     assert not (fence / "told").exists()
 
 

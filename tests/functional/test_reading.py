@@ -328,8 +328,8 @@ def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
 
 @pytest.mark.parametrize("options", ["-1G", 7, [None], ["ip"]])
 def test_what_a_fence_agent_is_told_is_a_mapping(virt, options):
-    with pytest.raises(errors.InvalidInput, match="options must be a mapping, not "):
-        virt["virt.ha_fence"]("fence_ipmilan", options, "/etc/salt/bmc1")
+    with pytest.raises(errors.InvalidInput, match="options is not a mapping"):
+        asking.answer(virt, "virt.ha_fence", "fence_ipmilan", options, "/etc/salt/bmc1")
 
 
 def test_who_uses_what_lies_on_shared_storage(virt, conn):

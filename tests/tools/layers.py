@@ -24,8 +24,8 @@ LAYER = {
     "backup.model": PURE, "backup.export": HOST, "backup.target": HOST, "backup.manager": CLOUD,
     "metrics.model": PURE, "metrics.exporter": SHARED, "metrics.host": HOST,
     "metrics.master": CLOUD,
-    "console.guestagent": PURE, "console.protocol": SHARED, "console.host": HOST,
-    "console.master": CLOUD,
+    "console.calls": SHARED, "console.guestagent": PURE, "console.protocol": SHARED,
+    "console.host": HOST, "console.master": CLOUD,
     "web": CLOUD,
 }  # fmt: skip
 # modules of this name answer a host's calls: adapters, which import what they need of all layers

@@ -22,7 +22,10 @@ from saltvirt import errors, schema
 
 PREFIX = "virt."
 # the modules with the functions that answer calls; a feature that is not installed has none
-HANDLER_MODULES = ("backup.export.handlers", "backup.target.handlers", "host.handlers")
+HANDLER_MODULES = (
+    "backup.export.handlers", "backup.target.handlers", "console.host.handlers",
+    "ha.fencing.handlers", "host.handlers",
+)  # fmt: skip
 
 Request = TypeVar("Request", bound=schema.Message)
 Answer = TypeVar("Answer")

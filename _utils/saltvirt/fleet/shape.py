@@ -15,7 +15,6 @@ from saltvirt.answers import (
     maintenance,
     migration,
     power,
-    reach,
     removal,
     snapshots,
     versions,
@@ -51,7 +50,6 @@ ANSWERS = {
     "virt.init": created.CreatedGuest, "virt.clone": created.CreatedGuest,
     "virt.rename": created.RenamedGuest,
     "virt.maintenance": (maintenance.MaintenanceMark, None),
-    "virt.ha_fence": {"state": str, "words": str}, "virt.ha_kept": str,
     "virt.guest_addresses": {str: {str: {str: object}}},
     "virt.list_snapshots": {str: ([snapshots.SnapshotInfo], {"error": str}, str)},
     "virt.snapshot": snapshots.SnapshotTaken,
@@ -67,7 +65,6 @@ ANSWERS = {
     "virt.shared_disks": {str: str},
     "virt.storage_users": {str: (str, None)},
     "virt.migratable": migration.MigrationCheck,
-    "virt.display": reach.Displays, "virt.reach": reach.Reach, "virt.screen": reach.Screenshot,
     "virt.tls_info": _TLS,
     "virt.tls_update": {"changes": {str: object}, "info": _TLS},
 }  # fmt: skip

@@ -11,10 +11,10 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from saltvirt import errors, settings
 from saltvirt.answers import reach
+from saltvirt.console import calls
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.pki.common import certs
@@ -50,13 +50,15 @@ class GuestConnection(Message):
     key: str = field(repr=False)
 
 
-def request_relay(fleet: Fleet, name: str, kind: str, **options: Any) -> GuestConnection:
-    """Make the guest's hypervisor wait 40 s for a client. options: of its virt.reach. Raises
-    NotFound, Refused, and the errors of Fleet.one."""
+def request_relay(
+    fleet: Fleet, name: str, kind: str, screen: int = 0, force: bool = False
+) -> GuestConnection:
+    """Make the guest's hypervisor wait 40 s for a client; see ReachRequest. Raises NotFound,
+    Refused, and the errors of Fleet.call."""
     host = host_of(fleet, name)
     pair = own_pair.generate(reach.CERTIFICATE_NAME, certs.CLIENT, _DAYS)
-    arguments = {"vm_": name, "kind": kind, "caller": pair.authority, **options}
-    response = reach.Reach.from_answer(fleet.call(host, "virt.reach", arguments, long=False), host)
+    request = calls.ReachRequest(name, kind, pair.authority, screen, force)
+    response = calls.START_RELAY.ask(fleet, host, request)
     if response.kind != kind or not 0 < response.port < 65536:
         raise errors.BadAnswer(f"{host} returned the answer of another request")
     authority = own_pair.authority(response.authority, f"{host}: authority")

@@ -6,19 +6,20 @@ from typing import Any
 
 from saltvirt import errors, units
 from saltvirt.answers import reach
+from saltvirt.console import calls
 from saltvirt.console.master import guest_connection, tickets
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.operations.core import result
+from saltvirt.spec import values
 
 ENGINE = "virt_reach"
 
 
 def display(fleet: Fleet, name: str) -> dict[str, Any]:
-    """The guest's displays and serial ports. Raises NotFound, and the errors of Fleet.one."""
+    """The guest's displays and serial ports. Raises NotFound, and the errors of Fleet.call."""
     host, _ = find.last_seen(fleet, name) or find.locate(fleet, name)
-    answer = fleet.call(host, "virt.display", {"vm_": name}, long=False)
-    displays = reach.Displays.from_answer(answer, host)
+    displays = calls.LIST_DISPLAYS.ask(fleet, host, calls.DisplaysRequest(name))
     kinds = (
         ", ".join(device.type for device in displays.displays) or "no display and no serial port"
     )
@@ -31,27 +32,35 @@ def display(fleet: Fleet, name: str) -> dict[str, Any]:
 
 def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[str, Any]:
     """A picture of the guest's display. Raises NotFound, OperationFailed, and the errors of
-    Fleet.one."""
-    host = guest_connection.host_of(fleet, name)
-    arguments = {"vm_": name, "width": width, "screen": screen}
-    image = reach.Screenshot.from_answer(
-        fleet.call(host, "virt.screen", arguments, long=False), host
+    Fleet.call."""
+    request = calls.ScreenshotRequest(
+        name, values.number()(width, "width"), values.number()(screen, "screen")
     )
+    host = guest_connection.host_of(fleet, name)
+    image = calls.TAKE_SCREENSHOT.ask(fleet, host, request)
     return result.done(name, f"the display of {name} on {host}", host=host, png=image.png)
 
 
 def ticket(
-    fleet: Fleet, user: str | None, name: str, kind: str, digest: object, **options: Any
+    fleet: Fleet,
+    user: str | None,
+    name: str,
+    kind: str,
+    digest: object,
+    screen: object = 0,
+    force: object = False,
 ) -> dict[str, Any]:
-    """Issue a ticket for a guest. user: for whom; None: a user with access to the master.
+    """Issue a ticket for a guest. user: for whom; None: a user with access to the master. screen,
+    force: see ReachRequest.
 
-    Raises InvalidInput, NotFound, OperationFailed, AlreadyExists, and the errors of Fleet.one.
+    Raises InvalidInput, NotFound, OperationFailed, AlreadyExists, and the errors of Fleet.call.
     """
     if kind not in reach.KINDS:
         kinds = " or ".join(reach.KINDS)
         raise errors.InvalidInput(f"kind must be {kinds}, not {units.short_repr(kind)}")
+    number, is_forced = values.number()(screen, "screen"), values.flag(force, "force")
     with tickets.issuing(fleet.opts, user, digest) as connections:
-        connections.append(guest_connection.request_relay(fleet, name, kind, **options))
+        connections.append(guest_connection.request_relay(fleet, name, kind, number, is_forced))
     [connection] = connections
     comment = f"connect to the {kind} of {name} on {connection.host} within {tickets.LIFE_S} s"
     return result.done(

@@ -8,11 +8,12 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from saltvirt import errors
 from saltvirt.ha.agent import settings, trial
+from saltvirt.ha.model.calls import InstallResult
 from saltvirt.system import atomic_file, paths, zipapp
 
 PYTHON = "/usr/bin/python3"
@@ -70,14 +71,6 @@ class InstallPaths:
     python: str = PYTHON
     systemctl: str = "systemctl"
     running: str = trial.file_of(f"{paths.RUN}/ha")
-
-
-@dataclass
-class InstallResult:
-    """The changes, made or planned: what, and in which way."""
-
-    changes: dict[str, str] = field(default_factory=dict)
-    comment: str = ""
 
 
 def install(library: str, test: bool = False, paths: InstallPaths | None = None) -> InstallResult:

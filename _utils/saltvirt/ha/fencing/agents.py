@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from saltvirt import errors, sanitize
 from saltvirt.ha.fencing.setting import FenceSetting
 from saltvirt.ha.model.view import OFF, ON, TIMED_OUT
+from saltvirt.schema import Message
 
 # timeout of one call of a fence agent
 AGENT_TIMEOUT_S = 60
@@ -34,7 +35,7 @@ _END_S = 5
 
 
 @dataclass(frozen=True)
-class FenceOutcome:
+class FenceOutcome(Message):
     """The result of a fence agent. state: off, on, or timed out, which stands for everything that
     is no answer. message: the output of the agent."""
 

@@ -18,6 +18,7 @@ from saltvirt.ha.manager.admin_request import AdminRequest
 from saltvirt.ha.manager.config import WARN
 from saltvirt.ha.manager.desired_state import DesiredState
 from saltvirt.ha.manager.failover_simulation import FailoverSimulation
+from saltvirt.ha.model import calls
 from saltvirt.ha.model.messages import SHUT_DOWN
 from saltvirt.ha.model.registry import IGNORED as STATE_IGNORED
 from saltvirt.ha.model.registry import NEW
@@ -387,7 +388,8 @@ class Disable:
         try:
             host, _ = find.locate(self.fleet, self.name)
             end_s = time.monotonic() + _RELEASE_WAIT_S
-            while reason := self.fleet.call(host, "virt.ha_kept", {"name": self.name}, long=False):
+            request = calls.ManagedGuestRequest(self.name)
+            while reason := calls.WHY_MANAGED.ask(self.fleet, host, request):
                 if time.monotonic() > end_s:
                     return (
                         f"{host}: {reason}; run this later: salt {host} virt.set_autostart "

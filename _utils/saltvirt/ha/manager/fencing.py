@@ -7,14 +7,12 @@ from typing import Any
 
 from saltvirt import errors, sanitize
 from saltvirt.fleet.client import Fleet
-from saltvirt.ha.fencing import agents
+from saltvirt.ha.fencing import agents, calls
 from saltvirt.ha.fencing.agents import FenceOutcome
 from saltvirt.ha.fencing.setting import FenceSetting
 from saltvirt.ha.manager.admin_request import AdminRequest
 from saltvirt.ha.model.view import OFF, ON, TIMED_OUT
 from saltvirt.operations.core.operation import Checked, Reasons, Result
-
-_ACTION_OFF, _ACTION_STATUS = "off", "status"
 
 
 class FenceHost:
@@ -104,17 +102,17 @@ class FenceHost:
     def _off(self, fence: FenceSetting) -> FenceOutcome:
         if not fence.hosts:
             return agents.off(fence)
-        return agents.try_hosts(fence.hosts, lambda host: self._run_from(host, fence, _ACTION_OFF))
+        return agents.try_hosts(fence.hosts, lambda host: self._run_from(host, fence, calls.OFF))
 
     def _status(self, host: str, fence: FenceSetting) -> FenceOutcome:
-        return self._run_from(host, fence, _ACTION_STATUS) if host else agents.status(fence)
+        return self._run_from(host, fence, calls.STATUS) if host else agents.status(fence)
 
     def _run_from(self, host: str, fence: FenceSetting, action: str) -> FenceOutcome:
         """Return the outcome from a host's minion. The arguments contain no password."""
-        arguments = {**replace(fence, hosts=()).to_answer(), "action": action}
-        answer = self.fleet.call(host, "virt.ha_fence", arguments)
-        if answer["state"] not in (OFF, ON, TIMED_OUT):
+        request = calls.RunFenceRequest(fence.agent, fence.options, fence.password_file, action)
+        outcome = calls.RUN_FENCE.ask(self.fleet, host, request)
+        if outcome.state not in (OFF, ON, TIMED_OUT):
             raise errors.BadAnswer(
-                f"{host}: virt.ha_fence returned the unknown state {answer['state'][:20]!r}"
+                f"{host}: virt.ha_fence returned the unknown state {outcome.state[:20]!r}"
             )
-        return FenceOutcome(answer["state"], sanitize.one_line(answer["words"]))
+        return FenceOutcome(outcome.state, sanitize.one_line(outcome.message))

@@ -9,9 +9,8 @@ from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.manager.admin_request import AdminRequest
 from saltvirt.ha.manager.config import HaConfig
+from saltvirt.ha.model import calls
 from saltvirt.operations.core.operation import Checked, Reasons, Result, Several
-
-INSTALL, SETTINGS = "virt.ha_install", "virt.ha_settings"
 
 
 def settings_of(config: HaConfig, host: str) -> dict[str, Any]:
@@ -88,12 +87,12 @@ class Setup:
         with reasons:
             comments = []
             settings = settings_of(self.request.config, host)
-            for function, arguments in ((INSTALL, {}), (SETTINGS, {"settings": settings})):
-                answer = self.fleet.call(host, function, {**arguments, "test": test})
-                if not isinstance(answer, dict) or not isinstance(answer.get("changes"), dict):
-                    raise errors.BadAnswer(f"{host}: {function} returned an invalid answer")
-                changes |= answer["changes"]
-                comments.append(str(answer.get("comment", "")))
+            for installed in (
+                calls.INSTALL_AGENT.ask(self.fleet, host, calls.InstallRequest(test)),
+                calls.CONFIGURE_AGENT.ask(self.fleet, host, calls.SettingsRequest(settings, test)),
+            ):
+                changes |= installed.changes
+                comments.append(installed.comment)
             if changes:
                 comments.append(
                     f"its firewall is not changed: open TCP {settings['port']} to the other "
