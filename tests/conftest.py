@@ -35,7 +35,7 @@ def pytest_configure(config):
 # these begin first, so that at the end of all tests no worker waits for a long file of another
 LONGEST = (
     "tests/integration/test_tutorial.py", "tests/rootless/test_as_nobody.py",
-    "tests/functional/test_ha_scenarios.py",
+    "tests/functional/ha/test_ha_scenarios.py",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from tests.functional.test_backup_instant import READS
+from tests.functional.backup.test_backup_instant import READS
 from tests.integration.hv import Hypervisor
 from tests.integration.migration import counter
 from tests.integration.test_backup import HOME, VAULT, Box, with_target

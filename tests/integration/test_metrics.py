@@ -3,7 +3,7 @@ the dashboard that is about hosts and guests has data of real ones."""
 
 import pytest
 
-from tests.functional.test_alerts import expressions
+from tests.functional.metrics.test_alerts import expressions
 from tests.lab import prometheus
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.functional.test_alerts import expressions
+from tests.functional.metrics.test_alerts import expressions
 from tests.integration.ha import HaCloud
 from tests.integration.test_metrics import ELSEWHERE
 from tests.lab import prometheus

@@ -6,7 +6,7 @@ its own with an end; a mutant that all of them pass lives. In GUARDED none may l
 mutants.txt, which says in one line each why such a change changes nothing.
 
 To write the test that a living mutant wants, look at one function with one file of tests, which
-takes seconds: ARGS="host.domain.purge:plan tests/functional/test_purge_plan.py".
+takes seconds: ARGS="host.domain.purge:plan tests/functional/host/domain/test_purge_plan.py".
 """
 
 import ast

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from tests.functional.test_samples import samples
+from tests.functional.docs.test_samples import samples
 
 pytestmark = pytest.mark.lab
 

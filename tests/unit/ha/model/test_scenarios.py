@@ -20,7 +20,7 @@ from saltvirt.placement import facts as placement_facts
 from tests.ha import mutants, random, simulate
 from tests.lab.paths import REPOSITORY
 
-# a few of what tests/functional/test_ha_scenarios.py runs
+# a few of what tests/functional/ha/test_ha_scenarios.py runs
 SCENARIOS = ("disarm-while-fencing", "guest-crashes", "maintenance-on", "power-cut-with-bmc")
 
 
