@@ -8,35 +8,37 @@ pytest.importorskip("salt.key")
 
 from saltvirt import errors
 from saltvirt.fleet import authorization, target
-from saltvirt.fleet.answer import Answer, down
+from saltvirt.fleet.answer import down
 from saltvirt.fleet.pillars import Pillars
 from saltvirt.operations import repair
 from saltvirt.operations.journal import lock
+from tests.fakes.fleet import Fleet, Silent
 from tests.functional.fleet.test_keys import events, opts, pairs, store  # noqa: F401
-from tests.unit.operations.test_repair import Silent
 
 
-class Cloud:
+class Cloud(Fleet):
     """guests: host to the names that it has; None: it does not answer."""
 
     def __init__(self, opts, guests):  # noqa: F811
+        super().__init__()
         self.opts, self.guests = opts, guests
 
     def hosts(self, only=None):
         return sorted(self.guests)
 
-    def ask(self, hosts, function, kwarg=None, **_options):
-        for host in hosts:
-            if function == "test.ping":
-                assert _options == {"signed": False}, "a guest's minion signs nothing"
-                yield Answer(host, True) if host in self.pings else down(host)
-                continue
-            if self.guests[host] is None:
-                yield down(host)
-                continue
-            states = dict.fromkeys(self.guests[host], "running")
-            whole = {"guests": states, "unfinished": [], "migrations": {}}
-            yield Answer(host, whole if function == "virt.leftovers" else states)
+    def ask(self, hosts, fun, kwarg=None, **options):
+        if fun == "test.ping":
+            assert options == {"signed": False}, "a guest's minion signs nothing"
+        return super().ask(hosts, fun, kwarg)
+
+    def said(self, host, fun, kwarg):
+        if fun == "test.ping":
+            return True if host in self.pings else down(host)
+        if self.guests[host] is None:
+            return down(host)
+        states = dict.fromkeys(self.guests[host], "running")
+        whole = {"guests": states, "unfinished": [], "migrations": {}}
+        return whole if fun == "virt.leftovers" else states
 
 
 @pytest.fixture

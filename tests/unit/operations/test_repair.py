@@ -18,31 +18,27 @@ from saltvirt.operations.access import owners
 from saltvirt.operations.cluster import find, ha_provider, shared_storage_check
 from saltvirt.operations.journal import intent_log, lock
 from saltvirt.revert import UndoStack
+from tests.fakes.fleet import Fleet, Silent
 
 
-class Silent:
-    def step(self, step, text, **data):
-        pass
+class Cloud(Fleet):
+    """left: host to what its virt.leftovers says; None: the host does not answer. called: what was
+    changed."""
 
-
-class Cloud:
-    """left: host to what its virt.leftovers says; None: the host does not answer."""
+    called = ()
 
     def __init__(self, tmp_path, left):
-        self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path)}
-        self.left = left
-        self.called = []
+        super().__init__(tmp_path)
+        self.left, self.called = left, []
 
     def hosts(self, only=None):
         return sorted(self.left)
 
-    def ask(self, hosts, function, kwarg=None, **_options):
-        for host in hosts:
-            data = self.left[host]
-            yield Answer(host, data) if data is not None else down(host)
+    def said(self, host, fun, kwarg):
+        return down(host) if self.left[host] is None else self.left[host]
 
-    def call(self, host, function, kwarg=None, **_options):
-        if function == "virt.leftovers":
+    def call(self, host, fun, kwarg=None, **_options):
+        if fun == "virt.leftovers":
             return self.left[host]
         with (
             pytest.raises(errors.OperationFailed, match="is under way"),
@@ -51,7 +47,7 @@ class Cloud:
             pass
         if kwarg.get("test"):
             return {"delete": [], "keep": {}}
-        self.called.append((host, function, kwarg["vm_"]))
+        self.called.append((host, fun, kwarg["vm_"]))
         return True
 
 

@@ -5,12 +5,12 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.fleet.answer import Answer
 from saltvirt.operations.create import deploy, interrupted_create
 from saltvirt.operations.create.init import Init
 from saltvirt.operations.journal import intent_log, lock
 from saltvirt.placement import policy
 from saltvirt.revert import UndoStack
+from tests.fakes.fleet import Fleet
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
@@ -19,43 +19,28 @@ HALF = {**WEB, "creating": True}
 WISH = {"web1": {"mem": 1024, "seed": False}}
 
 
-class Cloud:
+class Cloud(Fleet):
     """Two hosts; the guest is on hv1. ``unfinished``, ``used``, ``at_work``: what hv1 says of
     it."""
 
     def __init__(self, tmp_path, guest=None, unfinished=(), at_work=None, used=None):
-        self.opts = {"pki_dir": str(tmp_path), "cachedir": str(tmp_path), "virt": {}}
+        super().__init__(tmp_path, hv1={}, hv2={})
         self.guests = {"hv1": {"web1": guest}} if guest else {}
-        self.said = {"unfinished": list(unfinished), "at_work": at_work or {}, "used": used or {}}
-        self.called = []
+        self.left = {"unfinished": list(unfinished), "at_work": at_work or {}, "used": used or {}}
 
-    def hosts(self, only=None):
-        return ["hv1", "hv2"]
-
-    def ask(self, hosts, function, *_more, **_options):
-        for host in hosts:
-            self.called.append((host, function))
-            guests = self.guests.get(host, {})
-            if function == "virt.vm_state":
-                yield Answer(host, {name: one["state"] for name, one in guests.items()})
-            else:
-                yield Answer(host, {**HOST, "guests": guests})
-
-    def gather(self, hosts, function, asked=None, **options):
-        return {host: Answer(host, self.call(host, function, asked)) for host in hosts}
-
-    def call(self, host, function, asked=None, **_options):
-        self.called.append((host, function))
-        if function == "virt.purge" and not asked.get("test"):
+    def said(self, host, fun, kwarg):
+        guests = self.guests.get(host, {})
+        if fun == "virt.purge" and not kwarg.get("test"):
             self.guests.pop(host, None)
-        if function == "virt.power":
-            self.guests[host][asked["name"]] = {**WEB, "state": "running"}
+        if fun == "virt.power":
+            self.guests[host][kwarg["name"]] = {**WEB, "state": "running"}
             return {"before": "shutdown", "after": "running"}
         return {
-            "virt.leftovers": {"guests": {}, "migrations": {}, **self.said},
+            "virt.inventory": {**HOST, "guests": guests},
+            "virt.leftovers": {"guests": {}, "migrations": {}, **self.left},
             "virt.purge": {"delete": [], "keep": {}},
-            "virt.vm_state": {n: g["state"] for n, g in self.guests.get(host, {}).items()},
-        }.get(function, {})
+            "virt.vm_state": {name: one["state"] for name, one in guests.items()},
+        }.get(fun, {})
 
 
 def plan(cloud, guests=None):
@@ -127,14 +112,14 @@ def test_a_whole_one_that_was_never_started_is_started(tmp_path):
     report = type("Report", (), {"step": lambda *_, **__: None})()
     with pytest.raises(errors.OperationFailed, match="on hv2 was changed meanwhile"):
         interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv2", report)
-    one, known = cloud.call, []
+    real, known = cloud.answer, []
 
-    def asked(host, function, *more, **options):
+    def asked(host, function, kwarg):
         if function == "virt.power":
             known.append(intent_log.load(cloud.opts, "web1").started)
-        return one(host, function, *more, **options)
+        return real(host, function, kwarg)
 
-    cloud.call = asked
+    cloud.answer = asked
     state = interrupted_create.start(cloud, policy.from_config(None, None), wish, "hv1", report)
     assert state == "running"
     assert known == [True], "written down before the host is told: it may have run from then on"
@@ -157,7 +142,7 @@ def test_one_that_is_to_stay_off_is_ended_and_not_started(tmp_path):
 @pytest.mark.parametrize(("mark", "starts"), [("a", True), ("b", False), (None, False)])
 def test_one_that_another_operation_has_made_since_is_named_and_not_started(tmp_path, mark, starts):
     cloud = Cloud(tmp_path, WEB)
-    cloud.said["operations"] = {"web1": mark} if mark else {}
+    cloud.left["operations"] = {"web1": mark} if mark else {}
     told(cloud, operation="a")
     found = plan(cloud)
     assert found.pending_start == ({"web1": "hv1"} if starts else {})
