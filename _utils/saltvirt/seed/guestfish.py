@@ -88,14 +88,10 @@ class Session:
             env["LIBGUESTFS_BACKEND_SETTINGS"] = "force_tcg"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._error_offset = 0
-        self._process = subprocess.Popen(
-            ["guestfish"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
+        self._process = tools.start_session(
+            ["guestfish"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             env=env,
-            start_new_session=True,
-        )
+        )  # fmt: skip
 
     def __enter__(self) -> Session:
         return self

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from saltvirt import errors
 
@@ -50,6 +50,12 @@ def environment() -> dict[str, str]:
     variables = {**os.environ, "LC_ALL": "C"}
     variables.pop("NOTIFY_SOCKET", None)
     return variables
+
+
+def start_session(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, which outlives this process' session and can be
+    killed with its children. options: of ``subprocess.Popen``."""
+    return subprocess.Popen(argv, start_new_session=True, **options)
 
 
 def pipe(stream: IO[bytes] | None) -> IO[bytes]:

@@ -34,7 +34,7 @@ class Program:
         self._patch = monkeypatch
         monkeypatch.setattr(pull.signal, "alarm", self.alarms.append)
         monkeypatch.setattr(
-            pull, "_send", lambda data: self.said.append(json.loads(json.dumps(data)))
+            pull.detached, "send", lambda data: self.said.append(json.loads(json.dumps(data)))
         )
 
     def main(self, told):

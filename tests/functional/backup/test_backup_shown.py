@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,10 @@ from saltvirt import errors
 from saltvirt.backup.model.catalog import Catalog, StoredBackup
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.verification import Verification
-from saltvirt.backup.target import detached, pins, show
+from saltvirt.backup.target import pins, show
 from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
-from saltvirt.schema import Message
-from saltvirt.system import paths, tls_listener
+from saltvirt.system import detached, tls_listener
 from tests.functional.backed_up import MIB, UUID, XML
 from tests.functional.hostile_nbd import waited
 from tests.functional.pulled import FIRST_PORT, HAS_LIBNBD, HOST, LIBRARY, PORTS, SIZE, Pulled
@@ -125,19 +124,6 @@ def test_why_the_program_does_not_begin_is_said(guest):
         with pytest.raises(errors.OperationFailed, match=full):
             show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.ident, door), HOST)
     assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
-
-
-@dataclass(frozen=True)
-class Long(Message):
-    text: str
-
-
-@pytest.mark.parametrize("length", [1, 10 * MIB])
-def test_a_program_that_dies_before_it_says_anything_is_named(length, tmp_path, monkeypatch):
-    """Also where it has not heard what it is to do: a module without a main."""
-    monkeypatch.setattr(paths, "RUN", str(tmp_path / "run"))
-    with pytest.raises(errors.OperationFailed, match=r"^the program died without an answer$"):
-        detached.spawn(LIBRARY, "units", Long("x" * length), "the program")
 
 
 def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):

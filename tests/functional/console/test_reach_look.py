@@ -6,8 +6,6 @@ import io
 import json
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from queue import Queue
@@ -131,23 +129,6 @@ def test_an_agent_that_libvirt_cannot_ask(guest, monkeypatch):
 
 
 # -- the program -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code, words", [
-    ("print('{\"error\": \"no port is free\"}')", "^no port is free$"),
-    ("print('{}')", "no error was reported"),
-    ("import sys; sys.exit('Traceback\\nValueError: x')", "prepared: Traceback / ValueError: x$"),
-    ("print('hello', end='', flush=True); import time; time.sleep(600)", "could not be prepared"),
-    ("print('hello', flush=True); import time; time.sleep(600)", "could not be prepared"),
-])  # fmt: skip
-def test_a_program_that_does_not_say_where_it_waits_is_ended(code, words, monkeypatch, tmp_path):
-    monkeypatch.setattr(launch, "_START_TIMEOUT_S", 1 if "sleep" in code else 60)
-    with open(tmp_path / "log", "w+b") as log, subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=log
-    ) as one:  # fmt: skip
-        with pytest.raises(errors.OperationFailed, match=words):
-            launch._port(one, log)
-        assert one.poll() is not None
 
 
 class Begun:

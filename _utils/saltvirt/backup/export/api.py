@@ -5,20 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
-import subprocess
-import sys
-import tempfile
-import time
-from typing import IO, Any
+from typing import Any
 
 from saltvirt import errors
 from saltvirt.backup.export import export_server, request
 from saltvirt.backup.export.request import BackupJournal, EndRequest, ServeRequest
 from saltvirt.backup.model.answers import Serving, ServingEnd
 from saltvirt.host.connection import libvirt, translated
-from saltvirt.system import private_folder, tools, zipapp
+from saltvirt.system import detached
 
 # libvirt may wait for a job, and for a guest agent that does not answer
 _BEGINS_S = 300
@@ -36,47 +31,16 @@ def begin(library: str, conn: libvirt.virConnect, serve_request: ServeRequest) -
         if "error" in response:
             raise errors.OperationFailed(response["error"])
     sweep(conn)
-    path = zipapp.unpacked_folder(library, export_server.MODULE, private_folder.ensure(request.RUN))
-    with tempfile.TemporaryFile() as log:
-        return _spawn(conn, serve_request, path, log)
-
-
-def _spawn(
-    conn: libvirt.virConnect, serve_request: ServeRequest, path: str, log: IO[bytes]
-) -> Serving:
-    process = subprocess.Popen(
-        [sys.executable, path, serve_request.guest], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=log, env=tools.environment(), cwd="/", start_new_session=True,
-    )  # fmt: skip
-    tools.send_json(process, serve_request.to_answer())
-    line = _first_line(process)
-    with contextlib.suppress(ValueError):
-        response = json.loads(line)
-        if "serving" in response:
-            return Serving.from_answer(response["serving"], serve_request.host)
-        raise errors.OperationFailed(response.get("error", "no reason was given"))
-    process.kill()
-    process.wait()
-    log.seek(0)
-    clean(conn, serve_request.guest)
-    raise errors.OperationFailed(
-        f"cannot export the disks of {serve_request.guest}: {tools.last_output(log.read())}"
-    )
-
-
-def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    """Read the first line of output; empty if the process dies or does not answer in time."""
-    stdout = tools.pipe(process.stdout)
-    buffer, deadline = b"", time.monotonic() + _BEGINS_S
-    while not buffer.endswith(b"\n"):
-        remaining_s = deadline - time.monotonic()
-        if remaining_s <= 0 or not select.select([stdout], [], [], remaining_s)[0]:
-            return b""
-        chunk = os.read(stdout.fileno(), 65536)
-        if not chunk:
-            return b""
-        buffer += chunk
-    return buffer
+    failure = f"cannot export the disks of {serve_request.guest}"
+    try:
+        response = detached.spawn(
+            library, export_server.MODULE, serve_request, failure, serve_request.guest,
+            folder=request.RUN, timeout_s=_BEGINS_S,
+        )  # fmt: skip
+    except detached.ProcessDied:
+        clean(conn, serve_request.guest)
+        raise
+    return Serving.from_answer(response["serving"], serve_request.host)
 
 
 def end(conn: libvirt.virConnect, guest: str, end_request: EndRequest) -> ServingEnd:

@@ -36,6 +36,7 @@ from saltvirt.backup.target import daemon, relay
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import creation, guest_lock, lookup
+from saltvirt.system import detached
 
 MODULE = "backup.export.export_server"
 # end after this time without a reader: the target host connects for each disk
@@ -328,7 +329,7 @@ def main(_argv: list[str]) -> int:
                 if not server.is_guest_off:
                     locked.close()
                 try:
-                    _send({"serving": serving.to_answer()})
+                    detached.send({"serving": serving.to_answer()})
                     _serve_until_end(server, serve_request, listener)
                 except BrokenPipeError:  # the requester died
                     server.undo()
@@ -337,11 +338,11 @@ def main(_argv: list[str]) -> int:
                     server.end()
                     raise
     except errors.VirtError as exc:
-        _send({"error": exc.text})
+        detached.send({"error": exc.text})
         return 1
     except OSError as exc:
         location = f"{exc.filename}: " if exc.filename else ""
-        _send(
+        detached.send(
             {
                 "error": (
                     f"cannot export the disks of {serve_request.guest}: {location}{exc.strerror}"
@@ -435,7 +436,3 @@ def _write_end_reason(serve_request: ServeRequest, reason: str) -> None:
         path = request.end_reason_path(serve_request.guest)
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"ident": serve_request.ident, "why": reason}, file)
-
-
-def _send(data: dict[str, Any]) -> None:
-    print(json.dumps(data), flush=True)

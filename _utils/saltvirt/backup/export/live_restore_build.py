@@ -28,10 +28,10 @@ from saltvirt.backup.model.pins import (
     PULLING,
     LiveRestoreStatus,
 )
-from saltvirt.backup.target import detached
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.host.provision import disk_build as disk_build_module
+from saltvirt.system import detached
 from saltvirt.system import tools as programs
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.disk_backing import BackingStore
@@ -167,7 +167,7 @@ def begin(options: LiveRestoreOptions) -> None:
         options.library,
         live_restore_server.MODULE,
         options.request,
-        "the live restore server",
+        "the live restore server died",
     )
 
 

@@ -22,13 +22,13 @@ from xml.etree import ElementTree
 from saltvirt import errors, settings
 from saltvirt.backup.export import live_restores
 from saltvirt.backup.export.live_restores import LiveRestoreRecord
-from saltvirt.backup.target import daemon, detached, relay
+from saltvirt.backup.target import daemon, relay
 from saltvirt.backup.target.daemon import RemoteExports
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock, lookup
 from saltvirt.schema import Message
-from saltvirt.system import paths, private_folder
+from saltvirt.system import detached, paths, private_folder
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 

@@ -28,7 +28,7 @@ from saltvirt.backup.target import exports, keyfile, layers
 from saltvirt.backup.target.exports import DATA, ZEROS, Extent, NbdServer
 from saltvirt.backup.target.keyfile import Key
 from saltvirt.schema import Message
-from saltvirt.system import paths, private_folder, tools
+from saltvirt.system import atomic_file, detached, paths, private_folder, tools
 from saltvirt.units import human_bytes
 
 # size of a request and of a checksum block; readers of the digests keep one block in memory
@@ -271,7 +271,7 @@ def _pull_disk(job: PullJob, disk: PulledDisk, progress: _PullProgress) -> Writt
         checksums.flush()
         os.fsync(checksums.fileno())
     tools.run(["qemu-img", "check", "-q", *image_args], f"check {path}", timeout_s=None)
-    _sync(path)
+    atomic_file.sync(path)
     return WrittenDisk(disk.target, digest.hexdigest(), os.path.getsize(path), moved)
 
 
@@ -361,7 +361,7 @@ def _storage_watchdog(copy: _DiskCopy, silent_s: float) -> Iterator[None]:
     def watch_writes() -> None:
         while not finished.wait(_REPORT_S):
             if copy.longest_write_s() > _STORAGE * silent_s:
-                _send(
+                detached.send(
                     {
                         "error": (
                             f"the target's storage did not answer for {_STORAGE * silent_s:.0f} s"
@@ -475,30 +475,18 @@ def _create(path: str, disk: PulledDisk, key: Key | None, compressed: str | None
                 raise
 
 
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _send(data: dict[str, Any]) -> None:
-    print(json.dumps(data), flush=True)
-
-
 def main(_argv: list[str]) -> int:
     """The program."""
     os.umask(0o077)
     try:
         exports.require()
         job = PullJob.from_answer(json.load(sys.stdin), "the job")
-        done = pull(job, _send, signal.alarm)
-        _send({"done": [disk.to_answer() for disk in done]})
+        done = pull(job, detached.send, signal.alarm)
+        detached.send({"done": [disk.to_answer() for disk in done]})
     except errors.VirtError as exc:
-        _send({"error": exc.text})
+        detached.send({"error": exc.text})
         return 1
     except (OSError, exports.nbd.Error) as exc:
-        _send({"error": errors.OperationFailed(exc).text})
+        detached.send({"error": errors.OperationFailed(exc).text})
         return 1
     return 0

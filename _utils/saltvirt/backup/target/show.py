@@ -18,10 +18,10 @@ from saltvirt.backup.model import backup_ids
 from saltvirt.backup.model.answers import ShownBackup, ShownDisk
 from saltvirt.backup.model.pins import BackupPin
 from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
-from saltvirt.backup.target import daemon, detached, layers, pins, relay
+from saltvirt.backup.target import daemon, layers, pins, relay
 from saltvirt.backup.target.target import BackupTarget
 from saltvirt.schema import Message
-from saltvirt.system import paths, private_folder
+from saltvirt.system import detached, paths, private_folder
 from saltvirt.system.tls_listener import TlsEndpoint
 from saltvirt.units import short_repr
 
@@ -137,7 +137,7 @@ def _digest(reader: str) -> str:
 def _spawn(library: str, request: ShowRequest) -> int:
     """Start the program and return its port."""
     return int(
-        detached.spawn(library, MODULE, request, "the program that exports the backup")["port"]
+        detached.spawn(library, MODULE, request, "the program that exports the backup died")["port"]
     )
 
 

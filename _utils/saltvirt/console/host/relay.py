@@ -26,7 +26,7 @@ from saltvirt.console.host import agent, session
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.schema import Message
-from saltvirt.system import tls_listener
+from saltvirt.system import detached, tls_listener
 
 MODULE = "console.host.relay"
 PORT, PORT_COUNT = 10840, 64
@@ -75,9 +75,9 @@ def main(_arguments: list[str]) -> int:
         context = tls_listener.context(request.endpoint.credentials)
         listener = tls_listener.listening(request.endpoint, _MAX_PENDING, _FULL)
     except errors.VirtError as exc:
-        print(json.dumps({"error": exc.text}), flush=True)
+        detached.send({"error": exc.text})
         return 1
-    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    detached.send({"port": listener.getsockname()[1]})
     caller = _accept_caller(listener, context)
     if caller is not None:
         with caller:

@@ -21,6 +21,7 @@ from saltvirt import errors, sanitize
 from saltvirt.ha.fencing.setting import FenceSetting
 from saltvirt.ha.model.view import OFF, ON, TIMED_OUT
 from saltvirt.schema import Message
+from saltvirt.system import tools
 
 # timeout of one call of a fence agent
 AGENT_TIMEOUT_S = 60
@@ -114,9 +115,9 @@ def _run(fence: FenceSetting, action: str, timeout_s: float) -> _AgentRun:
     parameters |= {"password": password} if password else {}
     text = "".join(f"{key}={value}\n" for key, value in parameters.items())
     try:
-        process = subprocess.Popen(
+        process = tools.start_session(
             [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/"}, cwd="/",
+            env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/"}, cwd="/",
         )  # fmt: skip
     except OSError as exc:
         raise errors.OperationFailed(f"{path}: {exc.strerror}") from exc
