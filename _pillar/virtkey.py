@@ -26,9 +26,9 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 from saltvirt import errors
 from saltvirt.fleet import authorization, download_queue, target
+from saltvirt.fleet import seal as sealing
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.pillars import Pillars
-from saltvirt.pki.common import seal as sealing
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__

@@ -112,7 +112,7 @@ TRUST = {
     "pki.authority.store": (),
     "pki.common.certs": ("test_peer_network",),
     "pki.common.files": (),
-    "pki.common.seal": (),
+    "fleet.seal": (),
     "pki.host.validity": ("test_pki_life",),
     "rights.grants": (),
 }

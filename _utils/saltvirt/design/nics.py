@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from saltvirt.design import identity
+from saltvirt.design import identity, match
 from saltvirt.design.put import put, replace
-from saltvirt.diff import match
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.profiles import BRIDGE
 from saltvirt.spec.switch import PARAMETERS

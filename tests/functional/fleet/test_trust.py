@@ -454,7 +454,7 @@ def test_no_host_is_told_a_password_to_say_what_a_guest_takes_of_it():
 
 
 def test_the_pillar_gives_it_to_that_host_alone_and_sealed(tmp_path):
-    from saltvirt.pki.common import seal
+    from saltvirt.fleet import seal
     from tests.functional.pki_master import Master
 
     master = Master(tmp_path, hosts="hv*").accept("hv1", "hv2")

@@ -158,7 +158,7 @@ def test_a_minions_grains_put_no_name_into_its_certificate(master):
 
 def test_sealed_keys_are_nowhere_in_the_pillar_and_open_only_for_the_asker(master):
     from saltvirt.errors import PkiError
-    from saltvirt.pki.common import seal
+    from saltvirt.fleet import seal
 
     mine, other = seal.Receiver("hv1"), seal.Receiver("hv1")
     pillar = master.pillar("hv1", {"libvirt": {"seal": mine.public}})

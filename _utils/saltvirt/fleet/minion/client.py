@@ -42,7 +42,7 @@ def secrets(functions: Functions, opts: dict[str, Any], name: str) -> dict[str, 
 
     opts: the minion's options. Raises OperationFailed.
     """
-    from saltvirt.pki.common import seal  # noqa: PLC0415
+    from saltvirt.fleet import seal  # noqa: PLC0415
 
     receiver = seal.Receiver(opts["id"])
     answer = virtkey(functions)({"name": name, "seal": receiver.public}) or {}

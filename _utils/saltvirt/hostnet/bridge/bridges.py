@@ -26,7 +26,7 @@ from saltvirt.errors import AlreadyExists, InvalidInput, OperationFailed, Unsupp
 from saltvirt.hostnet import program
 from saltvirt.hostnet.bridge import ifcfg, ifupdown, netplan, networkd, networkmanager, ovs
 from saltvirt.hostnet.bridge.plan import BridgeHost, BridgeVlan, encoded
-from saltvirt.system import file_lock, paths
+from saltvirt.system import atomic_file, file_lock, paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -396,7 +396,7 @@ def _save(setup: BridgeSetup, bridge_plan: BridgePlan) -> None:
     folder = SAVED_FOLDER / setup["bridge"]
     if (folder / "made.json").exists():  # removed by hand since: what was before it may be of use
         shutil.rmtree(f"{folder}~", ignore_errors=True)
-        folder.rename(f"{folder}~")
+        atomic_file.rename(folder, f"{folder}~", durable=False)
     shutil.rmtree(folder, ignore_errors=True)
     SAVED_FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.mkdir(mode=0o700)

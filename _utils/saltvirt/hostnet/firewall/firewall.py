@@ -15,7 +15,7 @@ from saltvirt.errors import InvalidInput, OperationFailed
 from saltvirt.hostnet import program
 from saltvirt.hostnet.firewall import firewalld, iptables, nftables, ufw
 from saltvirt.hostnet.firewall.rules import Rules, address, ports
-from saltvirt.system import paths
+from saltvirt.system import atomic_file, paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -116,9 +116,7 @@ def apply(name: str, firewall_rules: Rules) -> None:
 
 def _write_state(note: Mapping[str, Any]) -> None:
     STATE_FILE.parent.mkdir(parents=True, exist_ok=True)
-    part = STATE_FILE.with_suffix(".new")
-    part.write_text(json.dumps(note), encoding="utf-8")
-    part.replace(STATE_FILE)
+    atomic_file.write(STATE_FILE, json.dumps(note).encode(), mode=0o644)
 
 
 def _install_unit(name: str, firewall_rules: Rules) -> None:

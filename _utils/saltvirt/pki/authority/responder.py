@@ -6,11 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.errors import InvalidInput, PkiError, VirtError
+from saltvirt.fleet import seal
 from saltvirt.fleet.authorization import refuse_unknown_senders
 from saltvirt.pki.authority import authorize, ca, crl, issue, policy, request_rules, rotation
 from saltvirt.pki.authority.naming import Names
 from saltvirt.pki.authority.store import AUTHORITIES, USES, CertificateStore
-from saltvirt.pki.common import certs, files, seal
+from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

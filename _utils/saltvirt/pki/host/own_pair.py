@@ -20,6 +20,7 @@ from saltvirt import units
 from saltvirt.errors import InvalidInput, PkiError
 from saltvirt.pki.authority.policy import valid_name
 from saltvirt.pki.common import certs, files
+from saltvirt.system import atomic_file
 
 AUTHORITY, CERTIFICATE, KEY = "ca-cert.pem", "client-cert.pem", "client-key.pem"
 # lifetimes of a pair for one connection and of a machine's own pair
@@ -89,7 +90,7 @@ def take(folder: str, authority_pem: object, sender: str) -> OwnPair:
     path = Path(folder) / _digest(authority(authority_pem, sender))
     claimed_path, pair = path.with_suffix(".taken"), None
     with contextlib.suppress(FileNotFoundError):
-        path.rename(claimed_path)  # of two who come at once one gets it
+        atomic_file.rename(path, claimed_path, durable=False)  # one of many callers gets it
         pair = _read(claimed_path)
         shutil.rmtree(claimed_path, ignore_errors=True)
     if pair is None:

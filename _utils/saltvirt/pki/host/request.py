@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from saltvirt.errors import PkiError
+from saltvirt.fleet import seal
 from saltvirt.pki.authority.store import USES
-from saltvirt.pki.common import certs, files, seal
+from saltvirt.pki.common import certs, files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,10 +6,11 @@ pytest.importorskip("salt")
 
 from saltvirt import settings
 from saltvirt.errors import PkiError
+from saltvirt.fleet import seal
 from saltvirt.pki.authority import authorize, ca, crl, request_rules, responder, rotation
 from saltvirt.pki.authority.policy import CertificatePolicy
 from saltvirt.pki.authority.store import USES, CertificateStore
-from saltvirt.pki.common import certs, seal
+from saltvirt.pki.common import certs
 from saltvirt.pki.host.request import signing_request
 from tests.unit.pki.authority.test_authorize import opts  # noqa: F401
 

@@ -1,0 +1,50 @@
+"""What replaces files, locks them and detaches processes is in ``system`` alone.
+
+Ruff bans the functions (``banned-api`` in pyproject.toml); here are the calls that it cannot see.
+"""
+
+import ast
+
+import pytest
+
+from tests.tools import api, layers
+
+FOLDERS = ("_utils", "_modules", "_runners", "_states", "_engines", "_grains", "_pillar", "_output")
+FILES = [
+    path
+    for folder in FOLDERS
+    for path in sorted((api.REPOSITORY / folder).rglob("*.py"))
+    if layers.LIBRARY / "system" not in path.parents
+]
+
+
+def banned(code):
+    """The lines with a call that detaches a process, or with Path.rename or Path.replace."""
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.Call):
+            continue
+        keywords = {keyword.arg for keyword in node.keywords}
+        if keywords & {"start_new_session", "preexec_fn", "process_group"}:
+            yield node.lineno
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in ("rename", "replace") and len(node.args) == 1 and not keywords:
+            yield node.lineno
+
+
+def test_no_other_file_does_it_by_itself():
+    found = [
+        f"{path.relative_to(api.REPOSITORY)}:{line}"
+        for path in FILES
+        for line in banned(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("code, is_banned", [
+    ("subprocess.Popen(argv, start_new_session=True)", True),
+    ("path.rename(other)", True), ("Path(a).replace(b)", True), ("text.replace('a', 'b')", False),
+    ("dataclasses.replace(one, a=1)", False), ("replace(one, a=1)", False),
+    ("dom.rename(name, 0)", False), ("atomic_file.rename(a, b)", False),
+])  # fmt: skip
+def test_what_is_banned_is_found(code, is_banned):
+    assert bool([*banned(code)]) is is_banned
