@@ -253,7 +253,7 @@ def markdown(text, defaults=None):
         elif field:
             out += _outcome(field[1], field[2], field[3], _block(lines))
         elif line.endswith("::"):
-            out += [_inline(line[:-1]), "", "```", *_block(lines), "```"]
+            out += [_inline(line[:-1]), "", "```", *(_block(lines) or _paragraph(lines)), "```"]
         else:
             out.append("**CLI example**" if line.startswith("CLI Example") else _inline(line))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
@@ -269,6 +269,16 @@ def _block(lines, blank=True):
     while block and not block[0].strip():
         block.pop(0)
     return textwrap.dedent("\n".join(block)).splitlines()
+
+
+def _paragraph(lines):
+    """Take the lines up to an empty one, after the empty ones that are first."""
+    while lines and not lines[0].strip():
+        lines.pop(0)
+    taken = []
+    while lines and lines[0].strip():
+        taken.append(lines.pop(0))
+    return taken
 
 
 _COLUMNS = ["| parameter | default | meaning |", "|---|---|---|"]

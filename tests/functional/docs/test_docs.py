@@ -105,6 +105,12 @@ def test_a_return_value_keeps_its_code_and_what_follows():
     )
 
 
+def test_the_code_of_every_reference_is_closed():
+    for text in docs.references().values():
+        assert text.count("```") % 2 == 0
+        assert "```\n```" not in text
+
+
 def yaml_blocks():
     """(the manual, the text) of each YAML block in the README and below docs."""
     for path in (paths.REPOSITORY / "README.md", *(paths.REPOSITORY / "docs").rglob("*.md")):
