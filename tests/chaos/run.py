@@ -419,7 +419,7 @@ def shrunk(labs, given, broken, minutes):
 
 
 def report(seed, broken, given):
-    say(f"BROKEN{f' by seed {seed}' if seed is not None else ''}, at {broken.config}:")
+    say(f"BROKEN{f' by seed {seed}' if seed is not None else ''}, at {broken.where}:")
     for line in broken.lines:
         say(f"  {line}")
     say("steps:")

@@ -55,7 +55,7 @@ def refused(cloud, command, *words):
 # the first three in each run of everything; wrong arguments are tried without a lab, too
 REFUSED = [
     (f"web1 1 512 {IMAGE} host=hv9", ["hv9", "not a hypervisor", "hv1, hv2"]),
-    (f"taken 1 512 {IMAGE}", ["taken exists already, on hv2"]),
+    (f"taken 1 512 {IMAGE}", ["taken already exists, on hv2"]),
     (f"a/b 1 512 {IMAGE}", ["cannot be a guest's name"]),
     (f".. 1 512 {IMAGE}", ["cannot be a guest's name"]),
     (f"'a b' 1 512 {IMAGE}", ["cannot be a guest's name"]),

@@ -97,7 +97,7 @@ def test_a_guest_gets_another_name_and_a_copy(cloud, guests):  # noqa: F811
     ]
     assert not set(own[0].stdout.split()) & (set(own[1].stdout.split()) - {"<mac"})
     taken = cloud.run("virt.rename", "w2", "w3")
-    assert (taken.rc, taken.stdout.strip()) == (1, f"w3 exists already, on {host}")
+    assert (taken.rc, taken.stdout.strip()) == (1, f"w3 already exists, on {host}")
     for name in ("w2", "w3"):
         assert cloud.run("virt.purge", name, "force=True").rc == 0
     assert keys(cloud) == set()

@@ -120,7 +120,7 @@ def test_each_argument_reaches_libvirt(hv, arguments, path, value):
         ({"image": "/etc/passwd"}, "/etc/passwd is not a disk image"),
         ({"disk": "nope"}, "unknown 'nope'"),
         ({"interfaces": [{"name": "eth0", "bridge": "nobr"}]}, "refused: .*has no bridge nobr"),
-        ({"disks": [{"name": "system", "size": 8}]}, "is never shrunk"),
+        ({"disks": [{"name": "system", "size": 8}]}, "are never shrunk"),
         ({"disks": [{"name": "d", "size": 8, "pool": "none"}]}, "no storage pool .*'none'"),
     ],
 )
@@ -179,7 +179,7 @@ def test_one_name_asked_for_four_times_is_made_once(lab, hv):
         caller.close()
     errors = [answer for answer in answers if isinstance(answer, str)]
     assert len(errors) == 3, answers
-    assert all(re.search("exists already|being created", error) for error in errors)
+    assert all(re.search("already exists|being created", error) for error in errors)
     assert hv.names("--all").count("t1") == 1
     hv.sh(f"qemu-img compare -q -f raw -F qcow2 {IMAGE} {IMAGES}/t1_system.qcow2")
 

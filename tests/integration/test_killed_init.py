@@ -127,7 +127,7 @@ def test_a_guest_that_is_started_half_made_stays_until_a_person_decides(cloud):
 
     try:
         for said in (cloud.run("virt.start", name).stdout, cloud.call("hv1", "virt.start", name)):
-            assert "its creation was interrupted: salt-run virt.repair" in said, said
+            assert "its creation was interrupted: run salt-run virt.repair" in said, said
         assert "/nosuch.qcow2 does not exist" in init(image="/nosuch.qcow2")
         stays("shut off")
         assert "partially created on hv1" in cloud.run("virt.repair", f"name={name}").stdout

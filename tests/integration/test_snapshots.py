@@ -128,5 +128,5 @@ def test_external_ones_are_merged_when_deleted(hv, box):
 
 def test_refusals(hv, box):
     assert "no guest 'nosuch'" in hv.refuses("virt.snapshot", "nosuch")
-    assert "cannot be called" in hv.refuses("virt.snapshot", box, box.upper())
+    assert "invalid name of a snapshot" in hv.refuses("virt.snapshot", box, box.upper())
     assert "has no snapshots" in hv.refuses("virt.revert_snapshot", box)

@@ -326,7 +326,7 @@ def test_snapshots(applied, hv):
     applied.changes("running", "lab3", cpu=1, mem=64, disks=[DATA], interfaces=[])
     (saved,) = applied("snapshot", "lab3", snapshot="in it")["changes"]["saved"]
     assert saved["snapshot"] == "in it"
-    assert any(note.startswith("it is external") for note in saved["notes"]), saved
+    assert any(note.startswith("the snapshot is external") for note in saved["notes"]), saved
     applied.changes("snapshot", "lab3", snapshot="beside", disk_only=True)
     refused = applied.fails("snapshot", "lab3", snapshot="q", quiesce=True, disk_only=False)
     assert "quiesce is for" in refused
@@ -343,7 +343,7 @@ def test_absent_takes_what_was_made_and_no_more(applied, hv):
     assert done["changes"] == {
         "lab1": {"undefined": True, "deleted": [f"{system}.beside", f"{system}.qcow2"]}
     }
-    assert "kept: /var/tmp/lab-given.beside (not made for this guest)" in done["comment"]
+    assert "kept: /var/tmp/lab-given.beside (not created for this guest)" in done["comment"]
     assert applied.changes("absent", "lab2")["changes"] == {"lab2": {"undefined": True}}
     applied.changes("running", "lab3", cpu=1, mem=64, disks=[SYSTEM], interfaces=[])
     assert applied.changes("absent", "lab3", disks=False)["changes"] == {

@@ -49,7 +49,7 @@ def both(lab, name, places, image=SMALL, **given):
 PLACES = [("hv1", "hv2"), ("hv2", "hv1"), ("hv1", "hv1"), (None, None)]
 
 
-REFUSED = ("exists already", "at the same time", "is being created on")
+REFUSED = ("already exists", "at the same time", "is being created on")
 
 
 @pytest.mark.parametrize("again", range(3))

@@ -77,7 +77,7 @@ def test_a_libvirt_that_hangs_holds_up_nobody_else_and_its_names_are_known(cloud
     assert "without hv1: " in elsewhere.stdout
     double = init(cloud, "old", host="hv2")
     assert double.rc == 1
-    assert "old exists already, on hv1, whose libvirt does not answer" in double.stdout
+    assert "old already exists, on hv1, whose libvirt does not answer" in double.stdout
 
 
 @pytest.fixture

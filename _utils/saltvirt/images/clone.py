@@ -302,12 +302,12 @@ def _publish(part: str, target: str) -> None:
     try:
         os.link(part, target)
     except FileExistsError:
-        raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
+        raise errors.AlreadyExists(f"{target} already exists and is left unchanged") from None
     except OSError:  # no hard links here: the process that creates the name owns it
         try:
             os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            raise errors.AlreadyExists(f"{target} exists already and is left unchanged") from None
+            raise errors.AlreadyExists(f"{target} already exists and is left unchanged") from None
         atomic_file.rename(part, target, durable=False)
 
 
@@ -372,7 +372,7 @@ def create_atomic(
     AlreadyExists, OSError.
     """
     if os.path.lexists(target):
-        raise errors.AlreadyExists(f"{target} exists already and is left unchanged")
+        raise errors.AlreadyExists(f"{target} already exists and is left unchanged")
     with part_of(target) as path:
         if claim:
             claim(path)

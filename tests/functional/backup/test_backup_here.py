@@ -120,7 +120,7 @@ def test_a_guest_whose_creation_was_interrupted_is_not_backed_up(here):
     marked = text.replace("</name>", f"</name><uuid>{uuid}</uuid>{record}")
     (here.folder / "marked.xml").write_text(marked)
     here.virsh(f"define {here.folder}/marked.xml")
-    words = "its creation was interrupted: salt-run virt.repair name=web1 shows what to do"
+    words = "its creation was interrupted: run salt-run virt.repair name=web1"
     for state in ("shut off", "running"):
         if state == "running":
             here.virsh("start web1")

@@ -269,7 +269,7 @@ def test_what_a_caller_is_served(real, served, tmp_path):  # noqa: F811
     line.ask("get", GetFile(path))
     assert line.ask("piece")[1] == b"123"
     assert line.ask("piece")[1] == b""
-    with pytest.raises(errors.AlreadyExists, match="exists already in web1"):
+    with pytest.raises(errors.AlreadyExists, match="already exists in web1"):
         line.ask("put", PutFile(path, 0o644, False, True))
     with pytest.raises(errors.NotFound):
         line.ask("get", GetFile(path + "none"))

@@ -129,7 +129,7 @@ def test_it_is_made_over_the_interface_with_the_address_and_taken_away(host):
     assert host.files() == AFTER
     assert host.armed() == (["restore"], 1)
     assert "master br0" in host.ip("link", "show", "eth0")
-    with pytest.raises(AlreadyExists, match=r"^br0 exists already, and is left unchanged$"):
+    with pytest.raises(AlreadyExists, match=r"^br0 already exists, and is left unchanged$"):
         bridges.create_bridge("br0", "eth0", YAML)
     assert (host.files(), host.called) == (AFTER, [("systemctl", *SHOWN)])
     host.called.clear()

@@ -709,7 +709,7 @@ def test_a_name_that_is_taken_while_the_disk_is_made_stays(tmp_path):
         Path(path).write_text("ours")
         target.write_text("theirs")
 
-    with pytest.raises(errors.AlreadyExists, match=r"vm.raw exists already and is left unchanged$"):
+    with pytest.raises(errors.AlreadyExists, match=r"vm.raw already exists and is left unchanged$"):
         clone.create_atomic(str(target), fill)
     assert (target.read_text(), os.listdir(tmp_path)) == ("theirs", ["vm.raw"])
 

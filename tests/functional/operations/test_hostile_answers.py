@@ -751,7 +751,7 @@ def test_a_number_that_is_none_is_named(call, verb, argument):
 
 
 STEPS = [
-    {"message": "web1: making disk", "percent": 12, "within_s": 30, "step": "copy"},
+    {"message": "web1: creating disk", "percent": 12, "within_s": 30, "step": "copy"},
     {"text": "it moves", "percent": 12.5, "speed": 2**20, "dirty_rate": 7, "elapsed_s": 3.0},
     {"percent": 12.5, "speed": 2**20, "dirty_rate": 7, "elapsed_s": 3.0},
 ]  # fmt: skip

@@ -86,16 +86,16 @@ def test_a_name_that_is_taken_is_refused(named, store, pairs, report, verb):
     named.guests["web1"] = "running"
     store.accept("web1", pairs[0])
     found = verb(named, report, "db1", "web1").check()
-    assert found.reasons[0] == "web1 exists already, on hv1"
+    assert found.reasons[0] == "web1 already exists, on hv1"
     assert not any("key" in why for why in found.reasons), "it is that guest's"
     asked = len(mine(named, verb.call.function))
-    with pytest.raises(errors.AlreadyExists, match="web1 exists already, on hv1"):
+    with pytest.raises(errors.AlreadyExists, match="web1 already exists, on hv1"):
         verb(named, report, "db1", "web1").run()
     assert len(mine(named, verb.call.function)) == asked, "a run ends at the first reason"
     with pytest.raises(errors.NotFound, match="no guest 'db2'"):
         verb(named, report, "db2", "web1").run()
     del report.failures[1:]
-    assert report.failures == ["web1 exists already, on hv1"]
+    assert report.failures == ["web1 already exists, on hv1"]
     del named.guests["web1"]
     with pytest.raises(errors.KeyRefused, match="of a guest on a host not recorded that no"):
         verb(named, report, "db1", "web1").run()

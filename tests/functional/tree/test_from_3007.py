@@ -50,7 +50,7 @@ def test_a_profile_does_not_grow_the_disk_that_a_user_named(guest, tmp_path):  #
     assert (status["definition"], size(data)) == (False, 8 * MIB)
     (warning,) = status["warnings"]
     assert data in warning
-    assert "was not made for this guest" in warning
+    assert "was not created for this guest" in warning
     by_target = {"name": "other", "target": "vdb"}
     with pytest.raises(errors.InvalidInput, match=r"disk other: g1 has its disk data .* at vdb"):
         guest.update(disks=[SYSTEM, {**by_target, "size": 64}])
@@ -101,7 +101,7 @@ def test_a_disk_that_is_there_is_used_when_that_is_said(host, image):  # noqa: F
     host.modules["virt.undefine"]("g1")
     before = path.read_bytes()
     with pytest.raises(
-        errors.VirtError, match=r"g1_system.raw exists already .* existing: True uses it"
+        errors.VirtError, match=r"g1_system.raw already exists .* existing: True uses it"
     ):
         host.init(image=image, disks=[SYSTEM])
     made = host.init(image=image, disks=[{**SYSTEM, "existing": True}])
@@ -125,7 +125,7 @@ def test_an_update_uses_it_too(guest):  # noqa: F811
     data.write_bytes(bytes(8 * MIB))
     disk = {"name": "data", "size": 8, "format": "raw"}
     with pytest.raises(
-        errors.VirtError, match=r"g1_data.raw exists already .* existing: True uses it"
+        errors.VirtError, match=r"g1_data.raw already exists .* existing: True uses it"
     ):
         guest.update(disks=[SYSTEM, disk])
     guest.update(disks=[SYSTEM, {**disk, "existing": True}])
@@ -337,7 +337,7 @@ def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
 
 def test_a_disk_of_vmware_is_not_made_in_a_folder_of_this_host(conn, tmp_path):
     spec = DiskSpec.parse({"name": "system", "size": 8}, "disks")
-    with pytest.raises(InvalidInput, match="datastores: name one as pool"):
+    with pytest.raises(InvalidInput, match="datastores: set pool"):
         disks.plan_disk(conn, spec, "g1", str(tmp_path), "vmware")
     built = Domain(type="vmware", name="g1")
     built.memory_kib = 1024

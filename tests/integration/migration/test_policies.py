@@ -112,6 +112,6 @@ def test_who_ends_the_call_in_post_copy_does_not_end_the_guest(cloud, guests, us
     cloud.exec("hv1", f"systemctl kill --signal={signal} {name}")
     recover = lambda: cloud.call("hv1", "virt.migrate_recover", name)  # noqa: E731
     said = str(recover())
-    assert "post-copy" in said or "still moving" in said or "moved" in said, said
+    assert "post-copy" in said or "still migrating" in said or "moved" in said, said
     cloud.wait(lambda: "outcome" in str(recover()), "the migration is over", 180)
     guest.is_whole_on("hv2")

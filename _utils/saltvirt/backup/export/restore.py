@@ -178,7 +178,7 @@ class RestoreBuilder(GuestBuilder):
         """Return the path for a disk. Raises AlreadyExists."""
         path = disk_path(self.tools, self.guest.name, target)
         if self.is_path_taken(path):
-            raise errors.AlreadyExists(f"disk {target}: {path} exists already")
+            raise errors.AlreadyExists(f"disk {target}: {path} already exists")
         return path
 
     def fetch(self) -> None:

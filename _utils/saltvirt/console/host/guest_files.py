@@ -156,7 +156,7 @@ class Incoming:
 
     def _already_exists(self) -> errors.AlreadyExists:
         return errors.AlreadyExists(
-            f"{units.short_repr(self.path)} exists already in {self._agent.name}; to "
+            f"{units.short_repr(self.path)} already exists in {self._agent.name}; to "
             "replace it, use overwrite=True"
         )
 

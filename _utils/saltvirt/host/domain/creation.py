@@ -62,11 +62,9 @@ def require_complete(dom: libvirt.virDomain, action: str) -> None:
         return
     prefix = f"cannot {action} {dom.name()} on {dom.connect().getHostname()}"
     if phase is Phase.CREATING:
-        raise errors.Incomplete(f"{prefix}: it is being created: wait until that has ended")
+        raise errors.Incomplete(f"{prefix}: it is being created: wait until its creation ends")
     raise errors.Incomplete(
-        f"{prefix}: its creation was interrupted: salt-run virt.repair name={dom.name()} shows "
-        f"what "
-        "to do"
+        f"{prefix}: its creation was interrupted: run salt-run virt.repair name={dom.name()}"
     )
 
 
@@ -98,9 +96,9 @@ def refuse_used(dom: libvirt.virDomain) -> None:
     if evidence:
         name, host = dom.name(), dom.connect().getHostname()
         raise errors.Incomplete(
-            f"{name} on {host} stays: its creation was interrupted, but {evidence}: salt {host} "
-            f"virt.mark_complete {name} keeps it as it is, salt-run virt.purge {name} force=True "
-            "removes it with its disks"
+            f"{name} on {host} was not changed: its creation was interrupted, but "
+            f"{evidence}: salt {host} virt.mark_complete {name} keeps it as it is, "
+            f"salt-run virt.purge {name} force=True deletes it with its disks"
         )
 
 

@@ -202,7 +202,9 @@ def disk(node: Element, stats: Stats, active: bool) -> DiskInfo:
         # the allocated size; the statistic has another name for a stopped domain
         details["disk size"] = stats.get("physical" if active else "allocation", 0)
     elif stats and node.get("type") in _LOCAL and details["type"] == "disk":
-        details["error"] = "libvirt cannot read this disk: is its pool started, its file there?"
+        details["error"] = (
+            "libvirt cannot read this disk: check that its pool is started and its file exists"
+        )
     backing = _backing(node)
     if backing:
         details["backing file"] = backing

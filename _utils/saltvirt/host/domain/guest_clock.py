@@ -21,7 +21,7 @@ def set_now(domain: libvirt.virDomain) -> str | None:
     if not _has_agent(domain):
         return expected_warning(domain)
     is_running = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
-    reason = _set_time(domain) if is_running else "it does not run"
+    reason = _set_time(domain) if is_running else "the guest is not running"
     return _warning(domain, reason) if reason else None
 
 
@@ -33,8 +33,9 @@ def expected_warning(domain: libvirt.virDomain) -> str | None:
 
 def _warning(domain: libvirt.virDomain, reason: str) -> str:
     return (
-        f"the clock of {domain.name()} shows the time of the snapshot ({reason}): set it in the "
-        f"guest, or with `virsh domtime {domain.name()} --now` when its agent answers"
+        f"the clock of {domain.name()} shows the time of the snapshot ({reason}): set "
+        f"it in the guest, or with `virsh domtime {domain.name()} --now` if its agent "
+        "responds"
     )
 
 

@@ -94,7 +94,7 @@ def _owner(path: str) -> str | None:
     with open(path, encoding="utf-8", errors="replace") as file:
         if file_lock.lock(file, shared=True):
             return None
-        return file.read(300) or "an operation that has just begun"
+        return file.read(300) or "an operation that has just started"
 
 
 def _wait_for_lock(path: str, name: str, deadline: float) -> int:
@@ -105,7 +105,7 @@ def _wait_for_lock(path: str, name: str, deadline: float) -> int:
             return handle
         if time.monotonic() >= deadline:
             raise errors.OperationFailed(
-                f"{name}: another operation is at work on it here, {owner}: wait for it"
+                f"{name}: another operation is in progress on this host, {owner}: wait for it"
             )
         time.sleep(_POLL_S)
 

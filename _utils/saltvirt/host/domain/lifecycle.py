@@ -39,7 +39,9 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
     """
     name = dom.name()
     if timeout_s and lookup.state(dom) == "paused":
-        raise errors.OperationFailed(f"cannot shut down {name}: it is paused; virt.resume it first")
+        raise errors.OperationFailed(
+            f"cannot shut down {name}: it is paused; run virt.resume first"
+        )
     if not timeout_s:
         with connection.translated(f"shut down {name}"):
             dom.shutdown()
@@ -47,8 +49,8 @@ def shutdown(dom: libvirt.virDomain, timeout_s: float = 0) -> bool:
     if off_within(dom, timeout_s):
         return True
     raise errors.OperationFailed(
-        f"{name}: no response to ACPI shutdown within {timeout_s} s: its system "
-        "ignores it, or needs more time; virt.stop switches it off"
+        f"{name}: no response to ACPI shutdown within {timeout_s} s: its operating "
+        "system ignores it, or needs more time; virt.stop powers it off"
     )
 
 

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # which disks are deleted with a guest
 OWN_DISKS, RECORDED_DISKS, NO_DISKS = "own", "made", "none"
-NOT_MADE = "not made for this guest"
-OTHER_FILE = "this file was not made by the interrupted creation, but put there afterwards"
+NOT_MADE = "not created for this guest"
+OTHER_FILE = "this file was not created by the interrupted operation, but put there afterwards"
 
 
 @dataclass
@@ -62,7 +62,7 @@ def own_disks(
             continue
         reason = None
         if node.get("device", "disk") != "disk":
-            reason = f"a {node.get('device')}'s medium"
+            reason = f"the medium of a {node.get('device')}"
         elif node.find("readonly") is not None:
             reason = "attached read-only"
         elif node.find("shareable") is not None:
@@ -124,7 +124,7 @@ def plan(
     candidates.update(_foreign_files(trees, recorded_paths))
     variables, retained = removal.variables_plan(conn, dom)
     if disks == NO_DISKS:
-        keep = {path: reason or "not asked for" for path, reason in candidates.items()}
+        keep = {path: reason or "not requested" for path, reason in candidates.items()}
         return PurgePlan(keep=keep | retained, variables=variables)
     used = usage.read(
         conn, dom.UUIDString(), below_folder=_images(cache_dir), sibling_paths=candidates
@@ -132,7 +132,7 @@ def plan(
     cache = files.real(cache_dir) + os.sep if cache_dir else None
     for path in candidates:
         if cache and path.startswith(cache):
-            candidates[path] = "an image of the cache"
+            candidates[path] = "a cached image"
     deletable = {path for path, reason in candidates.items() if reason is None}
     delete, keep, shared = usage.decide(conn, candidates, used, map(files.real, unused))
     keep |= {
@@ -179,7 +179,7 @@ def delete_storage(conn: libvirt.virConnect, path: str) -> None:
         conn.storageVolLookupByPath(path).delete(0)
         return
     if not connection.is_local(conn):
-        raise errors.OperationFailed(f"cannot delete {path}: no storage pool of the host has it")
+        raise errors.OperationFailed(f"cannot delete {path}: it is in no storage pool of the host")
     delete_file(path)
 
 
@@ -188,7 +188,7 @@ def delete_file(path: str) -> None:
     try:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
-            log.warning("%s is no file and in no storage pool: it is left", path)
+            log.warning("%s is not a file and in no storage pool: it is not deleted", path)
             return
         os.unlink(path)
     except FileNotFoundError:
@@ -205,7 +205,7 @@ def _delete_part(path: str) -> None:
 def not_at_work(dom: libvirt.virDomain) -> None:
     """Raise OperationFailed while a process creates this guest."""
     if creation.of_domain(dom) is Phase.CREATING:
-        raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created right now")
+        raise errors.OperationFailed(f"cannot purge {dom.name()}: it is being created")
 
 
 def _remove_empty(paths: Collection[str], images_dir: str) -> None:
@@ -227,15 +227,15 @@ def _delete(
 ) -> None:
     """Delete all disks of a stopped guest. Delete none if another guest has begun to use one of
     them since they were checked, or if the guest was just started."""
-    advice = f"{name} is stopped and still defined: purge again when that has ended"
+    advice = f"{name} is stopped and still defined: purge it again when that operation has ended"
     with usage.prevent_open(conn, paths) as claims:
         used = usage.read(conn, uuid, below_folder=images, sibling_paths=paths)
         for path, reason in usage.decide(conn, claims, used, map(files.real, unused))[1].items():
-            raise errors.OperationFailed(f"{path} stays: {reason}; {advice}")
+            raise errors.OperationFailed(f"{path} was not deleted: {reason}; {advice}")
         now = lookup.find(conn, name)
         if now is not None and now.isActive():
             raise errors.OperationFailed(
-                f"{name} was started meanwhile: nothing was deleted; purge it again"
+                f"{name} was started in the meantime: nothing was deleted; purge it again"
             )
         for path in paths:
             delete_storage(conn, path)
@@ -270,7 +270,7 @@ def purge(
         lifecycle.stop(dom)
     _delete(conn, name, todo.delete, uuid, _images(cache_dir), unused)
     for path, reason in todo.keep.items():
-        log.info("purge of %s: %s is left, %s", name, path, reason)
+        log.info("purge of %s: %s was not deleted: %s", name, path, reason)
     if persistent:
         removal.undefine(conn, dom, everything=True)
     if dirs and images_dir:

@@ -49,7 +49,7 @@ def variables_plan(
     retained = {path: reason for path, reason in reasons.items() if reason}
     if not retained:
         return sorted(reasons), {}
-    shared_reason = f"{', '.join(sorted(retained))} stays"
+    shared_reason = f"{', '.join(sorted(retained))} was not deleted"
     return [], {path: reason or shared_reason for path, reason in reasons.items() if path}
 
 
@@ -79,7 +79,7 @@ def _retention_reasons(
             or used.keep_reason(usage.keys_of(conn, path))
             or (f"other hosts may use it ({shared})" if shared else None)
             or (f"{NOT_PROVEN} {dom.name()}" if foreign else None)
-            or (f"it is older than {dom.name()}, which was never whole" if older else None)
+            or (f"it is older than {dom.name()}, whose creation never ended" if older else None)
         )
     return reasons
 
@@ -165,7 +165,7 @@ def undefine(conn: libvirt.virConnect, dom: libvirt.virDomain, everything: bool 
     """
     name, uuid = dom.name(), dom.UUIDString()
     if dom.isActive():
-        raise errors.OperationFailed(f"cannot undefine {name}: it runs; stop it first")
+        raise errors.OperationFailed(f"cannot undefine {name}: it is running; stop it first")
     with connection.translated(f"undefine {name}"), variables(conn, dom) as nvram:
         ask(dom, _attempts(everything, nvram, tpm(conn, dom)))
     if lookup.find(conn, name):

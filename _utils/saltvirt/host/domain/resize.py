@@ -95,8 +95,8 @@ def refuse_conflict(dom: libvirt.virDomain, target: str) -> None:
     if conflict := _conflicting_disks(dom, target):
         live, stored = (disk.source.location() for disk in conflict)
         raise errors.Refused(
-            f"{dom.name()} still runs with {live} at {target}, and its definition has {stored} "
-            "there: stop it first"
+            f"{dom.name()} is still running with {live} at {target}, but its definition "
+            f"has {stored} there: stop it first"
         )
 
 
@@ -121,7 +121,7 @@ def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
         answers.volume(disk.on_server)
         return disk.on_server.info()[1]
     if not disk.path:
-        missing = f"there is no {disk.volume}" if disk.volume else "it has no file"
+        missing = f"{disk.volume} does not exist" if disk.volume else "it has no file"
         raise errors.NotFound(f"disk {disk.target} of {dom.name()}: {missing} on this host")
     size: int = inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
     return size
@@ -145,7 +145,7 @@ def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str)
     used = usage.read(conn, dom.UUIDString(), images=False)
     users = used.users_of(usage.keys_of(conn, path))
     if users:
-        raise errors.Refused(f"{path} cannot grow: {', '.join(users)} uses it, too")
+        raise errors.Refused(f"cannot grow {path}: {', '.join(users)} uses it too")
 
 
 def _volume(conn: libvirt.virConnect, path: str) -> libvirt.virStorageVol | None:
@@ -207,7 +207,7 @@ def grow(
         before = _current_size(dom, disk)
         if size_bytes < before:
             raise errors.InvalidInput(
-                f"disk {target} of {name} has {human_bytes(before)}; a disk is never shrunk"
+                f"disk {target} of {name} has {human_bytes(before)}; disks are never shrunk"
             )
         if size_bytes > before:
             saved_memory.refuse(dom, f"grow disk {target} of")

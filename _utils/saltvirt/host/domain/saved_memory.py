@@ -25,6 +25,7 @@ def refuse(dom: libvirt.virDomain, action: str) -> None:
     if exists(dom):
         name = dom.name()
         raise errors.Refused(
-            f"cannot {action} {name}: it has saved memory, which belongs to its disks as they are: "
-            f"start {name} first, or discard that memory with 'virsh managedsave-remove {name}'"
+            f"cannot {action} {name}: it has saved memory, which matches the current "
+            f"content of its disks: start {name} first, or discard that memory with "
+            f"'virsh managedsave-remove {name}'"
         )

@@ -39,11 +39,11 @@ def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
     """
     match = _PPM.match(data)
     if not match or match.group(3) != b"255":
-        raise errors.OperationFailed("the hypervisor returned a picture in an unknown format")
+        raise errors.OperationFailed("the hypervisor returned an image in an unknown format")
     width, height = int(match.group(1)), int(match.group(2))
     pixels, row = data[match.end() :], width * 3
     if len(pixels) < row * height:
-        raise errors.OperationFailed("the hypervisor's picture ends too early")
+        raise errors.OperationFailed("the image from the hypervisor is truncated")
     step = -(-width // (widest or width))
     lines = [
         _subsample(pixels[offset : offset + row], step)
@@ -99,8 +99,8 @@ def small(conn: libvirt.virConnect, dom: libvirt.virDomain, screen: int, widest:
     data = take(conn, dom, screen, widest)
     if len(data) > _MAX_EVENT_BYTES:
         raise errors.OperationFailed(
-            f"the picture of {dom.name()} has {len(data)} bytes: use virt.screenshot on its host, "
-            "which writes it to a file"
+            f"the screenshot of {dom.name()} has {len(data)} bytes: run virt.screenshot "
+            "on its host, which writes it to a file"
         )
     return Screenshot(dom.UUIDString(), base64.b64encode(data).decode())
 

@@ -36,8 +36,8 @@ def unsaved(conn: libvirt.virConnect, domain: libvirt.virDomain) -> list[str]:
     warnings, path = [], files.variables_of(root)
     if path is not None and not _is_own(conn, path, domain.name()):
         warnings.append(
-            f"its firmware variables in {path or 'no file'} are not saved with it, as that is not "
-            f"proven to be the file of {domain.name()}"
+            f"its firmware variables in {path or 'no file'} are not saved with it, "
+            f"because that file is not proven to belong to {domain.name()}"
         )
     state = _tpm(root, domain.UUIDString())
     if state is not None and not (connection.is_local(conn) and state):
@@ -81,7 +81,9 @@ def not_restored(domain: libvirt.virDomain, snapshot: SnapshotNode) -> list[str]
     ]
     if not missing:
         return []
-    return [f"the {' and the '.join(missing)} stay as they are now: {snapshot.name} has none saved"]
+    return [
+        f"the {' and the '.join(missing)} are not reverted: {snapshot.name} does not contain them"
+    ]
 
 
 def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: SnapshotNode) -> None:
@@ -92,7 +94,7 @@ def restore(conn: libvirt.virConnect, domain: libvirt.virDomain, snapshot: Snaps
     if domain.isActive() or not os.path.isdir(saved_dir):
         return
     path, state = files.variables_of(root), _tpm(root, uuid)
-    with own_files.permitted(), _os_errors_as("put back the firmware variables and the TPM state"):
+    with own_files.permitted(), _os_errors_as("restore the firmware variables and the TPM state"):
         has_variables = any(os.path.exists(f"{saved_dir}/{name}") for name in (_VARIABLES, _NONE))
         if has_variables and path and _is_own(conn, path, domain.name()):
             _put_back(f"{saved_dir}/{_VARIABLES}", path)
@@ -177,7 +179,7 @@ def _copy_steady(path: str, target: str) -> None:
             break
         before, data = data, _read(path)
     else:
-        raise OSError(0, "the guest keeps writing to it", path)
+        raise OSError(0, "the guest continues to write to it", path)
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

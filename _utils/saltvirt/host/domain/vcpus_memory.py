@@ -57,8 +57,8 @@ def _apply(
         fits = value <= maximum
         if not fits and not config:
             raise errors.Unsupported(
-                f"{dom.name()} was started with a maximum of {maximum}, less than {value}: stop "
-                "it first, or give config=True to have the change at its next start"
+                f"{dom.name()} was started with a maximum of {maximum}, less than {value}: "
+                "stop it first, or pass config=True to apply the change at its next start"
             )
         if fits:
             change(value, libvirt.VIR_DOMAIN_AFFECT_LIVE)

@@ -48,7 +48,7 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
         with _connected(job) as peer:
             _, _, unreachable = unreachable_target.hand_over(job, job.transport.host)
             for obstacle in unreachable.values():
-                raise errors.MigrationFailed(f"{job.name} stays where it is: {obstacle}")
+                raise errors.MigrationFailed(f"cannot migrate {job.name}: {obstacle}")
             report, host, request = examine(dom, peer, job)
             guest_reasons = checks.guest_reasons(report, request)
             reasons = guest_reasons + checks.target_reasons(report, host, request)
@@ -56,7 +56,7 @@ def migrate(conn: libvirt.virConnect, job: MigrationJob) -> RecoveryResult:
                 kind: type[errors.MigrationFailed] = (
                     errors.MigrationFailed if guest_reasons else errors.TargetRefused
                 )
-                raise kind(f"{job.name} stays on {report.host}: " + "; ".join(reasons))
+                raise kind(f"cannot migrate {job.name} from {report.host}: " + "; ".join(reasons))
             endpoints = migration.Endpoints(conn, peer, dom)
             return migration.Migration(endpoints, report, host, request, job, journal).run()
 
@@ -67,10 +67,10 @@ def _end_earlier(
     """End an interrupted migration of this guest; return its result if it has moved the guest."""
     if journal.read() is None:
         return None
-    job.report_step("ending an earlier migration of this guest")
+    job.report_step("completing an earlier migration of this guest")
     outcome = unreachable_target.end_migration(conn, journal, job)
     for host in outcome.leftovers_by_host:
-        job.report_step(f"{host} does not answer: what it holds for {job.name} is taken away later")
+        job.report_step(f"{host} does not answer: its leftovers of {job.name} are removed later")
     return outcome if outcome.outcome == recovery.MOVED else None
 
 
@@ -83,7 +83,7 @@ def _connected(job: MigrationJob) -> Iterator[libvirt.virConnect]:
             peer = stack.enter_context(job.peer())
         except errors.ConnectionFailed as exc:
             reason = "; ".join(_unreachable(job, exc))
-            raise errors.TargetRefused(f"{job.name} stays where it is: {reason}") from exc
+            raise errors.TargetRefused(f"cannot migrate {job.name}: {reason}") from exc
         yield peer
 
 

@@ -38,7 +38,7 @@ def transfer(target: MigrationTarget, base: BackingFile) -> None:
     is_ours = _ensure_copy(target, base) or named_by_content
     if not is_ours and not same_content.equals_remote(target.peer, path):
         raise errors.MigrationFailed(
-            f"the target has another {path} than the backing file of the guest's disk"
+            f"the target has a different {path}, not the backing file of the guest's disk"
         )
     if named_by_content:
         _record(target, path)
@@ -66,7 +66,7 @@ def _copy(target: MigrationTarget, base: BackingFile) -> None:
         target.remove(incoming)
         raise
     if _fingerprint(path) != before or target.size(path) != base.file_bytes:
-        raise errors.MigrationFailed(f"{path} changed while it was copied: try again")
+        raise errors.MigrationFailed(f"{path} changed during the copy: try again")
     same_content.remember(target.peer, path)
     target.retain(path)
     target.remove(incoming)
@@ -93,9 +93,9 @@ def _is_available(target: MigrationTarget, base: BackingFile) -> bool:
             last_state, since = (size, busy), time.monotonic()
         elif time.monotonic() - since > STALLED_S:
             raise errors.MigrationFailed(
-                f"{path} on the target is incomplete and does not grow: virt.repair ends the "
-                f"migration that has left it, else look whose it is, and remove it and "
-                f"{storage.incoming_path(path)} there"
+                f"{path} on the target is incomplete and does not grow: virt.repair completes "
+                "the migration that left it; otherwise find out who uses it, and remove it "
+                f"and {storage.incoming_path(path)} there"
             )
         target.watch.check_abort()
         time.sleep(1)

@@ -41,14 +41,14 @@ def confirm(
             observed = "not active" if report.active else "active"
             raise errors.MigrationFailed(
                 f"libvirt reported success, but on {peer.getHostname()} the guest is "
-                f"{'unknown' if target_dom is None else observed}; nothing was removed"
+                f"{'unknown' if target_dom is None else observed}; nothing was deleted"
             )
         if persistent and not target_dom.isPersistent():
             raise errors.MigrationFailed(f"the guest is not defined on {peer.getHostname()}")
         if source_dom is not None and source_dom.isActive():
             raise errors.MigrationFailed(
                 f"split brain: the guest is running on both {peer.getHostname()} and "
-                f"{conn.getHostname()}; nothing was removed"
+                f"{conn.getHostname()}; nothing was deleted"
             )
     return target_dom
 
@@ -126,7 +126,7 @@ def remove_source(
                 if shared_paths:
                     target_leftovers.record_local(report.name, filter(os.path.isfile, shared_paths))
             except (errors.VirtError, OSError) as exc:  # the migration has succeeded nevertheless
-                note = f"it could not be noted: {exc}"
+                note = f"it could not be recorded: {exc}"
                 reasons.update((path, f"{reasons[path]}; {note}") for path in shared_paths)
             deleted, retained = [], {names[path]: reason for path, reason in reasons.items()}
             for real in deletable:

@@ -43,12 +43,14 @@ def abort(conn: libvirt.virConnect, name: str, journals: str = move_journal.FOLD
         while _abort_job(dom, journal):
             if time.monotonic() > deadline:
                 raise errors.OperationFailed(
-                    f"{name}: the request was accepted, but the guest still "
-                    f"migrates after {_WAIT_S} s"
+                    f"{name}: the request was accepted, but the guest is still migrating after "
+                    f"{_WAIT_S} s"
                 )
             time.sleep(0.2)
         if lookup.find(conn, name) is None:
-            raise errors.OperationFailed(f"{name} was moved before its migration could be ended")
+            raise errors.OperationFailed(
+                f"{name} was migrated before its migration could be aborted"
+            )
     return True
 
 

@@ -437,7 +437,7 @@ def _device(
     if name and not exists:
         return replace(location, shared=False)
     if not exists:
-        reason += ", and the target has no storage pool into which it could be copied"
+        reason += ", and the target has no storage pool to which it could be copied"
     return replace(location, reason=reason)
 
 

@@ -167,8 +167,8 @@ def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
     for image in (top, *backing):
         if image.data_file:
             error = (
-                f"{image.path} keeps its data in another file, {image.data_file}: convert it "
-                "to one without (qemu-img convert)"
+                f"{image.path} stores its data in another file, {image.data_file}: convert it "
+                "to an image without one (qemu-img convert)"
             )
             return replace(disk, trouble=error)
     # qemu-img reports that a device uses no space

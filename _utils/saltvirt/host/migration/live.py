@@ -72,7 +72,7 @@ def flags(names: Iterable[str]) -> int:
     for name in names:
         value = getattr(libvirt, f"VIR_MIGRATE_{name}", None)
         if value is None:
-            raise errors.Unsupported(f"this libvirt binding does not know VIR_MIGRATE_{name}")
+            raise errors.Unsupported(f"this version of libvirt-python has no VIR_MIGRATE_{name}")
         number |= value
     return number
 
@@ -83,7 +83,7 @@ def parameters(by_name: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in by_name.items():
         key = getattr(libvirt, f"VIR_MIGRATE_PARAM_{name}", _NEWER.get(name))
         if key is None:
-            raise errors.Unsupported(f"this libvirt binding does not know the parameter {name}")
+            raise errors.Unsupported(f"this version of libvirt-python has no parameter {name}")
         values[key] = value
     return values
 

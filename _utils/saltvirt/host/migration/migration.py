@@ -152,7 +152,7 @@ class Migration:
             self._write(**changes)
         except errors.OperationFailed as exc:
             self.job.report_step(
-                f"{self.report.name} has moved, but that could not be recorded: {exc}"
+                f"{self.report.name} was migrated, but that could not be recorded: {exc}"
             )
 
     def _pausing(self, step: str) -> None:
@@ -206,8 +206,8 @@ class Migration:
         )
         note = _NOT_LIVE if self.not_live else ""
         self.job.report_step(
-            f"moving {self.report.name} from {self.report.host} to "
-            f"{self.host.hostname} over {self.job.transport.description}{note}"
+            f"migrating {self.report.name} from {self.report.host} to {self.host.hostname} "
+            f"over {self.job.transport.description}{note}"
         )
         try:
             live.perform(self.dom, job, self._on_progress)
@@ -223,7 +223,7 @@ class Migration:
             try:
                 reservations.renew(self.peer, self.reservation)
             except errors.VirtError as exc:
-                log.info("the reservation to %s is renewed later: %s", self.report.name, exc)
+                log.info("the reservation on %s is renewed later: %s", self.report.name, exc)
 
     def _on_progress(self, progress: Progress, elapsed_s: float, reason: str | None) -> None:
         self._renew_reservation()
@@ -254,7 +254,7 @@ class Migration:
         try:
             _, retained = recovery.undo_target(self.peer, self.entry.target_files)
         except errors.VirtError as unclean:
-            raise self._stays(exc, f"not cleaned: {unclean}; {_RETRY_HINT}") from exc
+            raise self._stays(exc, f"not removed: {unclean}; {_RETRY_HINT}") from exc
         try:
             recovery.resume_source(self.conn, self.report, self.entry.pause)
         except errors.VirtError as unsure:  # the journal stays, so that recovery tries again
@@ -344,7 +344,7 @@ class Migration:
             )
 
 
-_NOT_LIVE = "; its CPU is emulated, without KVM: it is paused while its memory is transferred"
+_NOT_LIVE = "; it runs without KVM, so it is paused while its memory is transferred"
 _RETRY_HINT = "run virt.migrate again, or virt.repair, when the hosts can reach each other"
 
 

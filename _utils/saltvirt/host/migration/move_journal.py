@@ -49,8 +49,8 @@ class MigrationJournal:
         handle = file_lock.acquire(f"{self.path}.lock")
         if handle is None:
             raise errors.OperationFailed(
-                f"another migration of {self.name} is at work here: wait for it, "
-                "or end it with virt.migrate_abort"
+                f"another migration of {self.name} is in progress on this host: wait for it, "
+                "or abort it with virt.migrate_abort"
             )
         if file_lock.is_current(handle, f"{self.path}.lock"):
             return handle
@@ -155,8 +155,8 @@ def require_startable(dom: libvirt.virDomain, folder: str = FOLDER) -> None:
     entry = load_for_domain(dom, folder)
     if entry and entry.phase == MOVING:
         raise errors.OperationFailed(
-            f"{dom.name()} may be on the target of a migration that was broken off, "
-            f"{entry.target}: run salt-run virt.migrate_recover {dom.name()} first"
+            f"{dom.name()} may be on {entry.target}, the target of an interrupted "
+            f"migration: run salt-run virt.migrate_recover {dom.name()} first"
         )
 
 

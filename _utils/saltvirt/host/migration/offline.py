@@ -85,7 +85,7 @@ def _not_there(peer: libvirt.virConnect, dom: libvirt.virDomain) -> None:
 def still_off(dom: libvirt.virDomain) -> None:
     """Raise MigrationFailed if the guest was started meanwhile."""
     if dom.isActive():
-        raise errors.MigrationFailed(f"{dom.name()} was started while it was being moved")
+        raise errors.MigrationFailed(f"{dom.name()} was started during its migration")
 
 
 def _snapshots(

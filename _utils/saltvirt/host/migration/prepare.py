@@ -30,7 +30,7 @@ def disks(target: MigrationTarget, plans: Iterable[storage.DiskPlan], active: bo
 def copy_owned_files(target: MigrationTarget, plan: storage.DiskPlan) -> None:
     """Copy the guest's own backing files of a disk."""
     for base in plan.copied_files:
-        target.report_step(f"copying {base.path}, on which disk {plan.target} stands")
+        target.report_step(f"copying {base.path}, the backing file of disk {plan.target}")
         target.copy(base.path)
 
 

@@ -88,12 +88,12 @@ def undefine(dom: libvirt.virDomain) -> None:
     definitions = checkpoints.texts(dom)
     xml = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
     if dom.isActive():
-        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} in the meantime")
     with removal.variables(conn, dom) as nvram:
         removal.ask(dom, _undefine_flags(dom, removal.tpm(conn, dom), "MANAGED_SAVE", nvram))
     if confirm.find(conn, guest_uuid) is not None:
         checkpoints.redefine(conn.defineXML(xml), definitions)
-        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} meanwhile")
+        raise errors.MigrationFailed(f"{name} was started on {conn.getHostname()} in the meantime")
     snapshot_state.forget_all(guest_uuid)
 
 
@@ -203,12 +203,12 @@ def moved_elsewhere(
     name, hosts = report.name, ", ".join(sorted(elsewhere))
     if source_dom is not None:
         raise errors.MigrationFailed(
-            f"{name} is on {hosts} by now, and defined on {report.host}, too: keep one, and "
-            f"virt.undefine {name} on the other host, which leaves its disks; then salt-run "
-            f"virt.migrate_recover {name}"
+            f"{name} is now on {hosts}, and also defined on {report.host}: keep one, and "
+            f"run virt.undefine {name} on the other host, which keeps its disks; then "
+            f"salt-run virt.migrate_recover {name}"
         )
     departures.record_departure(name, hosts)
-    reason = f"{name} is on {hosts} by now: check it there before you delete this file"
+    reason = f"{name} is now on {hosts}: check it there before you delete this file"
     return RecoveryResult(
         name=name, outcome=MOVED, source=report.host, target=hosts, live=report.active,
         kept={} if entry.keep_source else dict.fromkeys(entry.left, reason),
@@ -234,7 +234,7 @@ def _end_removed(
             f"{name} is on neither host, and its disks were not touched: {instruction}"
         )
     _clean_target(peer, entry)
-    retained = dict.fromkeys(entry.left, f"{name} left this file before it was removed")
+    retained = dict.fromkeys(entry.left, f"{name} created this file before it was removed")
     return RecoveryResult(
         name=name, outcome=outcome.REMOVED, source=entry.report.host, kept=retained
     )
@@ -244,8 +244,8 @@ def redefine_hint(path: str, end: str = "remove that file") -> str:
     """Return what to do about a guest that no host has. path: of the journal of its migration. end:
     the command that ends the migration if the guest is not needed."""
     return (
-        f"its definition is in {path}: define it again from that file; if it was removed on "
-        f"purpose, {end}"
+        f"its definition is in {path}: define it again from that file; if it was "
+        f"removed intentionally, {end}"
     )
 
 
@@ -259,8 +259,8 @@ def not_at_work(conn: libvirt.virConnect, entry: JournalEntry) -> None:
     source_dom = confirm.find(conn, entry.report.uuid)
     if source_dom is not None and source_dom.isActive() and has_job(source_dom):
         raise errors.OperationFailed(
-            f"libvirt is still moving {entry.report.name} to {entry.target}: wait for "
-            "it, or end it with virt.migrate_abort"
+            f"libvirt is still migrating {entry.report.name} to {entry.target}: wait for "
+            "it, or abort it with virt.migrate_abort"
         )
 
 
@@ -327,8 +327,8 @@ def refuse_foreign(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jo
             )
     if reason:
         raise errors.MigrationFailed(
-            f"{reason}: keep one, and virt.stop and virt.undefine {name} on the other host; then "
-            f"salt-run virt.migrate_recover {name}"
+            f"{reason}: keep one, and run virt.stop and virt.undefine {name} on the other "
+            f"host; then salt-run virt.migrate_recover {name}"
         )
 
 
@@ -351,8 +351,9 @@ def resume_source(conn: libvirt.virConnect, report: GuestReport, step: str | Non
             return
     name = report.name
     raise errors.MigrationFailed(
-        f"{name} is paused on {report.host}, by its migration or by somebody else: "
-        f"virt.resume {name}, or virt.stop it, then salt-run virt.migrate_recover {name}"
+        f"{name} is paused on {report.host}, by its migration or by another program: "
+        f"run virt.resume {name} or virt.stop {name}, then salt-run "
+        f"virt.migrate_recover {name}"
     )
 
 
@@ -396,8 +397,8 @@ def _end_replaced(
         else:
             deleted, decision = reservations.release(peer, entry.created), MOVED
             reason = (
-                f"another guest has the name {report.name} on this host now: check to which guest "
-                "this file belongs"
+                f"another guest now has the name {report.name} on this host: check to which "
+                "guest this file belongs"
             )
             retained = {} if entry.keep_source else dict.fromkeys(entry.left, reason)
         target = peer.getHostname()

@@ -270,7 +270,8 @@ def create(
         if is_block and vol.info()[1] != size_bytes:
             vol.delete(0)
             raise errors.OperationFailed(
-                f"{path} would be of another size on the target: its pool rounds to other extents"
+                f"{path} would have a different size on the target: its pool rounds to other "
+                "extents"
             )
         return vol
 
@@ -305,7 +306,7 @@ def shape(
         argv = ["qemu-img", "create", "-q", "-u", "-f", format]
         argv += ["-o", "compat=1.1"] if format == "qcow2" else []
         argv += ["-b", backing.path, "-F", backing.format] if backing else []
-        tools.run([*argv, path, str(size_bytes)], f"make an empty {format} file")
+        tools.run([*argv, path, str(size_bytes)], f"create an empty {format} file")
         begin_upload(vol, path)(lambda _done, _total: None)
 
 
@@ -320,7 +321,9 @@ def inspect_claim(
         if pool is None or vol is None:
             return None, None
         if making.bytes is None:
-            return None, "a device that the migration was about to make, or that somebody made"
+            return None, (
+                "a device that the migration was about to create, or that another program created"
+            )
         with translated():
             _, _, used = vol.info()
             if used or physical_bytes(vol) != making.bytes:

@@ -20,8 +20,9 @@ from saltvirt.system import mounts, tools
 # seconds after which clients of network file systems show new files (NFS: acdirmax, 60 s)
 CACHED_S = 75
 HIDDEN = (
-    "root of this host may not read it (root_squash): libvirt's pools cannot show it to the other "
-    "host either; let all read it (mode 0644), or export it with no_root_squash"
+    "root of this host may not read it (root_squash), so libvirt's pools cannot "
+    "show it to the other host: make it readable (mode 0644), or export it with "
+    "no_root_squash"
 )
 _NAME = "salt-virt-marker-"
 _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")
@@ -73,7 +74,7 @@ def file_proof(path: str, proof: Proof) -> Proof:
     """Return the result of :func:`same` for one file of this host in the folder."""
     if proof[0] and leads_out(path):
         link_target = os.path.realpath(path)
-        return None, f"{path} is a link to {link_target}, of which the shared folder tells nothing"
+        return None, f"{path} is a link to {link_target}, which is outside the shared folder"
     return proof
 
 
@@ -135,7 +136,7 @@ def _remove(name: str, folder: str, owner: _Owner) -> None:
 
 def _run(owner: _Owner, *argv: str) -> bool:
     try:
-        tools.run(argv, "look whether a folder is shared", user=owner, timeout_s=60)
+        tools.run(argv, "check whether a folder is shared", user=owner, timeout_s=60)
     except errors.OperationFailed:
         return False
     return True

@@ -31,7 +31,7 @@ from saltvirt.system import bounded_io, paths
 log = logging.getLogger(__name__)
 
 FOLDER = f"{paths.STATE}/target_leftovers"
-NEWER = "which was written to since it was copied there, may be the newer"
+NEWER = "which was written to since the copy, may be newer"
 # enough for the files of any migration
 _MAX_NOTE_BYTES = 2**20
 # digits that distinguish the notes of one guest
@@ -104,8 +104,8 @@ def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
 
 def _retention_reason(peer: libvirt.virConnect, name: str) -> str:
     return (
-        f"it stays until {peer.getHostname()} knows that it is unused: "
-        f"salt-run virt.migrate_recover {name}"
+        f"it is kept until {peer.getHostname()} knows that it is unused: salt-run "
+        f"virt.migrate_recover {name}"
     )
 
 
@@ -124,7 +124,7 @@ def _notes(name: str | None = None) -> Iterator[tuple[str, LeftoverNote]]:
             if note and note.name == guest:
                 yield path, note
             else:  # the source was killed while writing: it will write the note again
-                log.info("%s is no note of a migration, or not whole", file)
+                log.info("%s is not a complete record of a migration", file)
 
 
 def _list_notes() -> list[str]:
@@ -197,7 +197,7 @@ def plan(
     for path in (paths[real] for real in delete):
         image = cleanup.incoming_images.get(path)
         if image in cleanup.keep:
-            cleanup.keep[path] = f"it says that {image} is not whole"
+            cleanup.keep[path] = f"it records that {image} is incomplete"
         else:
             cleanup.delete.append(path)
     # without its marker file an image counts as complete
@@ -210,7 +210,7 @@ def _refuse_arriving(conn: libvirt.virConnect, name: str) -> None:
     if name in {
         reservation.name for reservation in reservations.local(present, reservations.FOLDER)
     }:
-        raise errors.OperationFailed(f"{name} is being moved to this host again: wait for it")
+        raise errors.OperationFailed(f"{name} is being migrated to this host again: wait for it")
 
 
 def _used_image(conn: libvirt.virConnect, path: str, incoming_images: dict[str, str]) -> str | None:
@@ -255,7 +255,9 @@ def clean(
         for path in paths:
             image = todo.incoming_images.get(path)
             is_retained = image in todo.keep
-            reason = f"it says that {image} is not whole" if is_retained else _delete(conn, path)
+            reason = (
+                f"it records that {image} is incomplete" if is_retained else _delete(conn, path)
+            )
             if reason:
                 todo.keep[path] = reason
             else:
@@ -271,7 +273,7 @@ def _delete(conn: libvirt.virConnect, path: str) -> str | None:
         purge.delete_storage(conn, path)
     except errors.VirtError as exc:
         return exc.text
-    return "it is still there" if usage.is_there(conn, path) else None
+    return "it still exists" if usage.is_there(conn, path) else None
 
 
 def _end(path: str, note: LeftoverNote, retained: dict[str, str]) -> None:

@@ -48,7 +48,8 @@ def end_migration(
     host = transport.parse(entry.target).host
     if lost and lost != host:
         raise errors.InvalidInput(
-            f"{journal.name} was on its way to {host}, not to {lost}: lost={host}, if it is lost"
+            f"{journal.name} was being migrated to {host}, not to {lost}: pass lost={host} "
+            "if that host is lost"
         )
     try:
         return recovery.recover(conn, journal, job, elsewhere, removed)
@@ -79,9 +80,9 @@ def _is_safe(conn: libvirt.virConnect, entry: JournalEntry) -> bool:
 
 def _way_out(name: str, host: str, exc: Exception) -> str:
     return (
-        f"{host} does not answer and may run {name}: {exc}; nothing is done to it before that "
-        f"is known. If {host} is off for good, or you saw that it does not run it: "
-        f"salt-run virt.migrate_recover {name} lost={host}"
+        f"{host} does not answer and may run {name}: {exc}; nothing is changed until "
+        f"that is known. If {host} is permanently off, or you saw that it does not "
+        f"run {name}: salt-run virt.migrate_recover {name} lost={host}"
     )
 
 
@@ -114,7 +115,7 @@ def _end_detached(
 def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) -> RecoveryResult:
     """End a migration that both hosts had confirmed, to a target that an operator declares lost.
     The files on the source may be the last copy, and stay."""
-    reason = f"{journal.name} was moved to {host}, which is lost: it may be the last there is of it"
+    reason = f"{journal.name} was migrated to {host}, which is lost: this may be its last copy"
     journal.close()
     retained = dict.fromkeys(entry.left, reason)
     return RecoveryResult(name=journal.name, outcome=recovery.MOVED, target=host, kept=retained)
@@ -158,8 +159,8 @@ def _read(journals: str, key: str) -> TargetLeftovers | None:
         return move_journal.read(os.path.join(_folder(journals), f"{key}.json"), TargetLeftovers)
     except errors.BadAnswer as exc:
         raise errors.BadAnswer(
-            f"{exc}; it recorded what {host} may still have for {name}: check its files there, and "
-            "remove this file"
+            f"{exc}; it recorded the leftovers of {name} on {host}: check its files "
+            "there, and remove this file"
         ) from exc
 
 
@@ -202,11 +203,11 @@ def _refuse_arriving(peer: libvirt.virConnect, leftovers: TargetLeftovers, host:
     present = {*lookup.names(peer)}
     if confirm.find(peer, leftovers.uuid) is not None or name in present:
         raise errors.OperationFailed(
-            f"{host} has a guest {name}, and files of a migration that was broken off: check "
-            f"to which they belong; salt {host} virt.undefine {name} leaves its disks"
+            f"{host} has a guest {name}, and files of an interrupted migration: check to "
+            f"which they belong; salt {host} virt.undefine {name} keeps its disks"
         )
     own_files = {os.path.basename(path) for path in leftovers.created}
     if name in {
         reservation.name for reservation in reservations.remote(peer, present, without=own_files)
     }:
-        raise errors.OperationFailed(f"{name} is being moved to {host} again: wait for it")
+        raise errors.OperationFailed(f"{name} is being migrated to {host} again: wait for it")

@@ -112,7 +112,7 @@ def config_for(
     if overcommit is None:
         overcommit = settings.boolean(get, "overcommit", False)
     if not isinstance(overcommit, bool):
-        raise errors.InvalidInput(f"overcommit {overcommit!r} is not True or False")
+        raise errors.InvalidInput(f"invalid overcommit: {overcommit!r}: must be True or False")
     return AdmissionConfig.configured(get, terms=terms, overcommit=overcommit)
 
 
@@ -135,16 +135,15 @@ def refuse_name_in_use(
         for other_name in lookup.names(conn):
             if other_name != exclude_name and other_name.lower() == name.lower():
                 raise errors.AlreadyExists(
-                    f"{name}: {other_name} exists already on {conn.getHostname()}, and host names "
-                    f"do "
-                    "not differ by case"
+                    f"cannot create {name}: {other_name} already exists on {conn.getHostname()}, "
+                    "and host names are not case-sensitive"
                 )
         return
     phase = creation.of_domain(dom)
     if phase is Phase.CREATING:
         raise errors.AlreadyExists(f"{name} is being created on {conn.getHostname()} right now")
     if phase is Phase.COMPLETE:
-        raise errors.AlreadyExists(f"{name} exists already on {conn.getHostname()}")
+        raise errors.AlreadyExists(f"{name} already exists on {conn.getHostname()}")
 
 
 def refuse_name_taken(conn: libvirt.virConnect, name: str, exclude_name: str | None = None) -> None:
@@ -152,8 +151,8 @@ def refuse_name_taken(conn: libvirt.virConnect, name: str, exclude_name: str | N
     refuse_name_in_use(conn, name, exclude_name)
     if lookup.find(conn, name):
         raise errors.AlreadyExists(
-            f"{name} exists already on {conn.getHostname()}, and its creation was interrupted: "
-            f"salt-run virt.repair name={name} shows what to do"
+            f"{name} already exists on {conn.getHostname()}, and its creation was "
+            f"interrupted: run salt-run virt.repair name={name}"
         )
 
 

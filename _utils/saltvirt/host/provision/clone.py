@@ -116,11 +116,11 @@ class CloneBuilder(GuestBuilder):
         return macs.pairs(self.model.interfaces, self.new_macs)
 
     def check(self) -> None:
-        self.tools.report_step("check", "checking what is to be copied")
+        self.tools.report_step("check", "checking the disks to copy")
         self.read()
         self.require_stopped()
         if self.guest.seed and not self.tools.seeder:
-            raise errors.Unsupported("this host cannot seed: give seed=False")
+            raise errors.Unsupported("this host cannot seed: pass seed=False")
         self.refuse_memory()
         for disk in self.model.disks:
             self.refuse_lun(disk)
@@ -138,18 +138,22 @@ class CloneBuilder(GuestBuilder):
         resources = dict.fromkeys(_shared_resources(devices)) if devices is not None else {}
         old, new = self.original.name(), self.guest.name
         for resource in resources:
-            self.tools.warn(f"{new} has {resource} like {old}: change one of them before both run")
+            self.tools.warn(
+                f"{new} has {resource}, as {old} has: change one of them before both run"
+            )
         if self.model.need().find("devices/tpm/backend[@type='emulator']") is not None:
-            self.tools.warn(f"{new} has an empty TPM: what is sealed to that of {old} stays closed")
+            self.tools.warn(
+                f"{new} has an empty TPM: secrets sealed to the TPM of {old} cannot be opened"
+            )
 
     def refuse_lun(self, disk: Disk) -> None:
         """Raise Unsupported for a LUN of the original, since the clone would write to the same
         one."""
         if disk.device == "lun" and not (disk.read_only or disk.shareable):
             raise errors.Unsupported(
-                f"disk {disk.target} of {self.original.name()} is a LUN, {disk.source.location()}, "
-                "which cannot be copied and would be written to by both guests: detach it, clone "
-                "the guest, and attach it again"
+                f"disk {disk.target} of {self.original.name()} is a LUN, "
+                f"{disk.source.location()}: it cannot be copied, and both guests would write "
+                "to it: detach it, clone the guest, and attach it again"
             )
 
     def refuse_memory(self) -> None:
@@ -159,8 +163,9 @@ class CloneBuilder(GuestBuilder):
         """
         for path in self.model.need().iterfind("devices/memory/source/path"):
             raise errors.Unsupported(
-                f"{self.original.name()} has memory that is kept in {path.text}, to which both "
-                "guests would write: take it from the definition, and clone the guest"
+                f"the memory of {self.original.name()} is backed by {path.text}, to which "
+                "both guests would write: remove it from the definition, and clone the guest "
+                "again"
             )
 
     def guests(self) -> list[str]:
@@ -172,11 +177,13 @@ class CloneBuilder(GuestBuilder):
         creation.require_complete(self.original, "clone")
         name, state = self.original.name(), lookup.state(self.original)
         if state != "shutdown":
-            raise errors.Refused(f"{name} is {state}: stop it first, so that its disks are whole")
+            raise errors.Refused(
+                f"{name} is {state}: stop it first, so that its disks are consistent"
+            )
         if self.original.hasManagedSaveImage():
             raise errors.Refused(
-                f"{name} has saved memory, without which its disks are not whole: start it and "
-                "shut it down first"
+                f"{name} has saved memory, without which its disks are not consistent: start "
+                "it and shut it down first"
             )
 
     def make_disks(self) -> None:
@@ -205,9 +212,9 @@ class CloneBuilder(GuestBuilder):
             return
         if os.path.lexists(new):
             self.tools.warn(
-                f"{self.guest.name} starts with the firmware variables in {new}, which an earlier "
-                f"guest has left, not with those of {self.original.name()}: for new ones "
-                "move that file away before the start"
+                f"{self.guest.name} starts with the firmware variables in {new}, which remain "
+                f"from an earlier guest, not with those of {self.original.name()}: for new "
+                "variables move that file away before the start"
             )
             return
 
@@ -235,8 +242,7 @@ class CloneBuilder(GuestBuilder):
         if not path or not (pool or files.is_regular(path)):
             raise errors.Unsupported(
                 f"disk {disk.target} of {self.original.name()} is on {disk.source.location()}: "
-                f"only "
-                "files and volumes of storage pools are copied"
+                "only files and volumes of storage pools can be copied"
             )
         format = disk.driver_type or "raw"
         image_facts = inspect.inspect(path, format, folders=["/"])
@@ -256,7 +262,7 @@ class CloneBuilder(GuestBuilder):
                 spec, make=True, format=format, path=self.copy_path(path, name)
             )
         if not build.make or (build.path and self.is_path_taken(build.path)):
-            raise errors.AlreadyExists(f"disk {disk.target}: {name} exists already")
+            raise errors.AlreadyExists(f"disk {disk.target}: {name} already exists")
         build.image = SourceDisk(path, format, size, path, image_facts.files)
         self.targets[target] = build
         return build

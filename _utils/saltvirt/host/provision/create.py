@@ -53,7 +53,7 @@ class CreationBuilder(GuestBuilder):
         self.kernels = kernels.set_local_paths(spec.boot, images_dir, saltenv)
 
     def check(self) -> None:
-        self.tools.report_step("check", "checking what was asked for")
+        self.tools.report_step("check", "checking the request")
         self.admit(self.plan())
         for warning in dict.fromkeys(self.warnings):
             self.tools.report_step("warning", warning)
@@ -74,7 +74,7 @@ class CreationBuilder(GuestBuilder):
         if self.tools.medium:
             self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:
-            raise errors.Unsupported("this host cannot seed: give seed=False")
+            raise errors.Unsupported("this host cannot seed: pass seed=False")
         self.check_addresses()
         disks.refuse_in_use(self.conn, self.builds, self.spec.name)
         return self.definition()
@@ -124,8 +124,8 @@ class CreationBuilder(GuestBuilder):
         )
         if nic_names and not writes_addresses:
             raise errors.InvalidInput(
-                f"interface {nic_names[0]}: addresses are written when the guest is seeded from an "
-                "image, by seed.apply or cloud-init, and this one is not"
+                f"interface {nic_names[0]}: addresses are written when the guest is seeded "
+                "from an image, with seed.apply or cloud-init, but this guest is not seeded"
             )
 
     def seed(self) -> str | None:

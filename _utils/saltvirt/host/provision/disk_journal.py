@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLDER = f"{paths.STATE}/making"
-_UNPROVEN = "it cannot be proven that it was made for this guest: look whose it is"
+_UNPROVEN = "it cannot be proven that it was created for this guest: find out who uses it"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class DiskJournal:
             move_journal.store(self._path, self._entry)
         except OSError as exc:
             raise errors.OperationFailed(
-                f"cannot write down which disks are made for {name}: {self._path}: {exc.strerror}"
+                f"cannot record the disks of {name}: {self._path}: {exc.strerror}"
             ) from exc
 
     def _disk(self, build: DiskBuild) -> JournalDisk | None:
@@ -143,7 +143,7 @@ class DiskJournal:
 
 def _path(name: str) -> str:
     if "/" in name or "\0" in name:
-        raise errors.InvalidInput(f"{name!r} is no guest's name")
+        raise errors.InvalidInput(f"{name!r} is not a valid name of a guest")
     return os.path.join(FOLDER, f"{name}.json")
 
 
@@ -162,7 +162,7 @@ def read(name: str) -> DiskJournalEntry | None:
         return move_journal.read(path, DiskJournalEntry)
     except errors.BadAnswer as exc:
         raise errors.OperationFailed(
-            f"{path}, which names disks that were being made for {name}, cannot be read: {exc}"
+            f"{path}, which records disks that were being created for {name}, cannot be read: {exc}"
         ) from exc
 
 
@@ -214,7 +214,7 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
         ):
             for path in paths:
                 purge.delete_storage(conn, path)
-                log.info("%s, made for %s by %s, was deleted", path, name, entry.what)
+                log.info("%s, created for %s by %s, was deleted", path, name, entry.what)
         for path in leftovers.extra_links:
             undo_disks.remove_file(path)
     _store(

@@ -111,10 +111,10 @@ class DiskMatch:
         is_new = spec.image or (spec.size_bytes and not spec.size_is_default)
         if name != spec.name and is_new:
             raise errors.InvalidInput(
-                f"disk {spec.name}: {self.guest} has its disk {name} ({disk.source.location()}) at "
-                f"{disk.target}: give {spec.name} another target, or list that disk as {name}; to "
-                f"rename it, list {{name: {spec.name}, target: {disk.target}}} once, without size "
-                "and image"
+                f"disk {spec.name}: {self.guest} has its disk {name} ({disk.source.location()}) "
+                f"at {disk.target}: choose another target for {spec.name}, or list that disk "
+                f"as {name}; to rename it, list {{name: {spec.name}, target: {disk.target}}} "
+                "once, without size and image"
             )
         self._refuse_foreign(spec.name, disk)
 
@@ -132,10 +132,10 @@ class DiskMatch:
         unknown = chain.missing_path or chain.unreadable or chain.broken
         if not unknown and files.real(recorded_disk.path) not in map(files.real, chain.paths):
             raise errors.InvalidInput(
-                f"disk {name}: {self.guest} was given it as {recorded_disk.path}, and has {path} "
-                f"at "
-                f"{disk.target}, which is not based on it: if that is the disk {name}, list it "
-                f"with source_file: {path}; if not, detach=['{disk.target}'] takes it away"
+                f"disk {name}: {self.guest} was created with {recorded_disk.path}, but has "
+                f"{path} at {disk.target}, which is not based on it: if that is the disk "
+                f"{name}, list it with source_file: {path}; if not, detach=['{disk.target}'] "
+                "detaches it"
             )
 
     def _keeps_data(self, spec: DiskSpec, disk: Disk) -> bool:
@@ -221,9 +221,9 @@ class DiskMatch:
                 self._refuse_base(spec, path, disk, keys)
             if same and not shared:
                 raise errors.InvalidInput(
-                    f"disk {spec.name}: {disk.source.location()} is disk {disk.target} of "
-                    f"{self.guest} already. List that disk once, with its target, such as "
-                    f"{{name: {spec.name}, target: {disk.target}}}"
+                    f"disk {spec.name}: {disk.source.location()} is already disk {disk.target} of "
+                    f"{self.guest}. List that disk once, with its target, such as {{name: "
+                    f"{spec.name}, target: {disk.target}}}"
                 )
 
     def _refuse_own_overlay(self) -> None:
@@ -249,8 +249,8 @@ class DiskMatch:
                 if path and storage_identity.keys_of(path) & keys:
                     raise errors.InvalidInput(
                         f"disk {build.spec.name}: {build.path} is based on {path}, which is disk "
-                        f"{disk.target} of {self.guest}: each write to that damages what is based "
-                        "on it"
+                        f"{disk.target} of {self.guest}: each write to {path} would damage "
+                        f"{build.path}"
                     )
 
     def _refuse_base(
@@ -264,7 +264,7 @@ class DiskMatch:
             if not storage_identity.keys_of(base).isdisjoint(keys):
                 raise errors.InvalidInput(
                     f"disk {spec.name}: disk {disk.target} of {self.guest} ({path}) is based on "
-                    f"{base}: a disk that is written to cannot be its base"
+                    f"{base}: a writable disk cannot be its backing file"
                 )
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
@@ -282,10 +282,9 @@ class DiskMatch:
                 f"{disk.target} ({disk.source.location()})" for disk in unclear
             )
             raise errors.InvalidInput(
-                f"disk {spec.name}: it may be one that {self.guest} has, whose name is not "
-                f"recorded: {unclear_disks}. List that disk, too, with a name and its target, "
-                f"such as "
-                f"{{name: system, target: {unclear[0].target}}}"
+                f"disk {spec.name}: it may be a disk that {self.guest} already has and whose "
+                f"name is not recorded: {unclear_disks}. List that disk too, with a name and "
+                f"its target, such as {{name: system, target: {unclear[0].target}}}"
             )
 
     def _is_own(self, disk: Disk) -> bool:
@@ -375,8 +374,8 @@ class DiskMatch:
         names = self.names.get(word), self._running_names().get(word)
         if all(names) and names[0] != names[1]:
             raise errors.InvalidInput(
-                f"detach: {word} is the disk {names[0]} in the definition of {self.guest}, which "
-                f"still runs with the disk {names[1]} there: give the name instead"
+                f"detach: {word} is disk {names[0]} in the definition of {self.guest}, but "
+                f"the running guest has disk {names[1]} there: pass the name instead"
             )
 
     def _refuse_boot_disk(self, disk: Disk) -> None:
@@ -385,8 +384,9 @@ class DiskMatch:
         if boots is not None and boots.target == disk.target:
             name = self.names.get(disk.target or "", disk.target)
             raise errors.InvalidInput(
-                f"{disk.source.location()} would be detached from {disk.target}, and {self.guest} "
-                f"boots from it: list the disk {name}, or give detach=['{name}'] to detach it"
+                f"{disk.source.location()} would be detached from {disk.target}, and "
+                f"{self.guest} boots from it: list the disk {name}, or pass detach=['{name}'] "
+                "to detach it"
             )
 
     def refuse_replaced(self, changes: list[Change], desired: Domain) -> None:
@@ -412,8 +412,7 @@ class DiskMatch:
         elif isinstance(self.detach, bool) or not {name, disk.target} & {*self.detach}:
             raise errors.InvalidInput(
                 f"{disk.source.location()} would be detached from {disk.target}: detach=True "
-                f"allows "
-                f"it, detach=['{name}'] of this disk alone"
+                f"allows all such changes, detach=['{name}'] only this one"
             )
 
     def _note_size(self, spec: DiskSpec, disk: Disk) -> None:
@@ -436,11 +435,11 @@ class DiskMatch:
                 raise
             if disk.source.protocol:
                 size_text = human_bytes(spec.size_bytes)
-                self.warnings.append(f"whether it has {size_text} is not known: {exc.text}")
+                self.warnings.append(f"cannot determine whether it has {size_text}: {exc.text}")
             return
         if reason:
             size_text = human_bytes(spec.size_bytes)
-            self.warnings.append(f"disk {disk.target} is not grown to {size_text}: {reason}")
+            self.warnings.append(f"disk {disk.target} was not grown to {size_text}: {reason}")
         else:
             self.sizes[target] = (old_bytes, spec.size_bytes)
 
@@ -450,4 +449,6 @@ class DiskMatch:
             return None
         if not spec.source_file and _has_own_name(self.guest, spec, disk):
             return None
-        return f"{disk.source.location()} was not made for this guest (virt.resize_disk grows it)"
+        return (
+            f"{disk.source.location()} was not created for this guest (virt.resize_disk grows it)"
+        )

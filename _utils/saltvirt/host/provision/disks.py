@@ -72,7 +72,7 @@ def _plan_file(
         return DiskBuild(spec, make=True, path=path, format="raw")
     else:
         raise errors.AlreadyExists(
-            f"disk {spec.name}: {path} exists already and image would overwrite it"
+            f"disk {spec.name}: {path} already exists and image would overwrite it"
         )
     return DiskBuild(spec, make=True, path=path, format=_format(spec, fallback))
 
@@ -102,7 +102,7 @@ def _plan_in_folder(
         return DiskBuild(spec, path=path, format=format_name)
     if exists:
         raise errors.AlreadyExists(
-            f"disk {spec.name}: {path} exists already and is left as it is: "
+            f"disk {spec.name}: {path} already exists and is not overwritten: "
             f"{existing_disk.advice(conn, spec, guest, path)}"
         )
     return DiskBuild(spec, make=True, path=path, format=format)
@@ -128,7 +128,8 @@ def plan_disk(
         spec.pool = images_dir
     if virt_type == "vmware" and not (spec.pool or spec.source_file):
         raise errors.InvalidInput(
-            f"disk {spec.name}: VMware has its disks in datastores: name one as pool"
+            f"disk {spec.name}: VMware stores disks in datastores: set pool to the name "
+            "of a datastore"
         )
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
@@ -145,7 +146,8 @@ def plan_disk(
         if spec.source_file:
             pool_text = f"in pool {spec.pool}" if build.pool else "on this host"
             raise errors.NotFound(
-                f"disk {spec.name}: {spec.source_file} does not exist {pool_text}; a size makes it"
+                f"disk {spec.name}: {spec.source_file} does not exist {pool_text}; with a "
+                "size it is created"
             )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
     if build.make and build.path:
@@ -189,7 +191,7 @@ def plan(
     paths = [build.path for build in builds if build.path]
     for path in paths:
         if paths.count(path) > 1:
-            raise errors.InvalidInput(f"two disks have the same place, {path}")
+            raise errors.InvalidInput(f"two disks have the same path, {path}")
     refuse_same_data(builds)
     return builds
 
@@ -210,7 +212,7 @@ def refuse_same_data(builds: Iterable[DiskBuild]) -> None:
         for key in keys:
             if key in used:
                 raise errors.InvalidInput(
-                    f"the disks {used[key]} and {spec.name} would be the same data, "
+                    f"the disks {used[key]} and {spec.name} would use the same data, "
                     f"{build.path or f'{build.pool}/{build.volume}'}"
                 )
         used.update(dict.fromkeys(keys, spec.name or ""))
@@ -229,7 +231,7 @@ def check_image_size(build: DiskBuild) -> None:
     else:
         raise errors.InvalidInput(
             f"disk {build.spec.name}: its size {human_bytes(size_bytes)} is less than the "
-            f"{human_bytes(image.virtual_size_bytes)} of its image; a disk is never shrunk"
+            f"{human_bytes(image.virtual_size_bytes)} of its image; disks are never shrunk"
         )
 
 
@@ -288,8 +290,7 @@ def _refuse_based(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: 
                 raise errors.Refused(
                     f"disk {build.spec.name}: {build.path} is based on {base}, a disk of "
                     f"{confidential.sensitive(dom.name())}, which writes to it: each write "
-                    f"damages what "
-                    "is based on it; a whole copy (qemu-img convert) can be used"
+                    f"damages {build.path}; use a full copy instead (qemu-img convert)"
                 )
 
 
@@ -297,17 +298,15 @@ def _refuse_origin(build: DiskBuild, path: str, owner: libvirt.virDomain) -> Non
     description = f"{path}, a disk of {confidential.sensitive(owner.name())}"
     if build.spec.overlay_image or not build.spec.image:
         raise errors.Refused(
-            f"disk {build.spec.name} would be based on {description}, which writes to it: each "
-            f"write "
-            "damages what is based on it; without overlay_image and backing_store_path the image "
-            "is copied"
+            f"disk {build.spec.name} would be based on {description}, which writes to it: "
+            "each write damages the disk; without overlay_image and backing_store_path "
+            "the image is copied"
         )
     with connection.skip_undefined():
         if owner.isActive():
             raise errors.Refused(
-                f"disk {build.spec.name} would be copied of {description}, which runs and writes "
-                f"to it: "
-                "shut that guest down first"
+                f"disk {build.spec.name} would be copied from {description}, which runs and "
+                "writes to it: shut that guest down first"
             )
 
 
@@ -338,7 +337,7 @@ def _refuse_other_users(conn: libvirt.virConnect, builds: Iterable[DiskBuild], g
             for path in files.writable(conn, tree):
                 build = next((local[key] for key in identity.keys_of(path) if key in local), None)
                 if build:
-                    hint = ", which does not share it: make it shareable there first"
+                    hint = ", whose definition does not share it: make it shareable there first"
                     raise errors.Refused(
                         f"{path} is a disk of {confidential.sensitive(dom.name())}"
                         f"{hint if build.spec.shareable else ''}"
@@ -354,8 +353,8 @@ def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: s
         if overlay:
             raise errors.Refused(
                 f"disk {build.spec.name}: {overlay.path} of "
-                f"{confidential.sensitive(overlay.guest)} is based "
-                f"on {build.path}: no guest writes to it"
+                f"{confidential.sensitive(overlay.guest)} is based on {build.path}: no guest "
+                "may write to it"
             )
 
 
@@ -371,14 +370,14 @@ def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest:
         users = used.users_of(usage.keys_of(conn, path))
         if users:
             raise errors.Refused(
-                f"{path} is used by {confidential.sensitive_names(users)}: no guest writes to it"
+                f"{path} is used by {confidential.sensitive_names(users)}: no guest may write to it"
             )
         reason = build.make and usage.read(conn, sibling_paths=[path]).keep_reason(
             usage.keys_of(conn, path)
         )
         reason = reason or (build.make and (_kernel_use(path) or _nonblank_reason(conn, path)))
         if reason:
-            raise errors.Refused(f"{path} is not overwritten: {reason}")
+            raise errors.Refused(f"cannot overwrite {path}: {reason}")
 
 
 def _kernel_use(path: str) -> str | None:
@@ -387,7 +386,7 @@ def _kernel_use(path: str) -> str | None:
         os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as exc:
         if exc.errno == errno.EBUSY:
-            return f"this host itself uses it: lsblk {path} shows for what"
+            return f"this host itself uses it: lsblk {path} shows how"
     return None
 
 
@@ -404,9 +403,8 @@ def _nonblank_reason(conn: libvirt.virConnect, path: str) -> str | None:
     if not any(head or b""):
         return None
     return (
-        f"other hosts may use it ({sharing_reason}), and there is something on it; where no "
-        f"guest needs "
-        f"that: dd if=/dev/zero of={path} bs=1M count=1"
+        f"other hosts may use it ({sharing_reason}), and it is not empty; if no guest "
+        f"needs its content: dd if=/dev/zero of={path} bs=1M count=1"
     )
 
 
@@ -474,7 +472,7 @@ def _create_empty(build: DiskBuild, part: str) -> None:
     if build.size_bytes:
         argv.append(str(build.size_bytes))
     reads = chain.names(base, kind) if base else ()
-    confined.run(argv, f"make the disk {build.path}", reads=reads, writes=[part])
+    confined.run(argv, f"create the disk {build.path}", reads=reads, writes=[part])
 
 
 def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], None] | None) -> None:
@@ -484,7 +482,7 @@ def _file(build: DiskBuild, progress: Progress | None, claim: Callable[[str], No
         if not build.image:
             clone.create_atomic(build.file, lambda part: _create_empty(build, part), claim)
     except OSError as exc:
-        raise errors.ImageError(f"cannot make {build.path}: {exc.strerror}") from exc
+        raise errors.ImageError(f"cannot create {build.path}: {exc.strerror}") from exc
     if build.image:
         clone.clone(
             build.image, build.file, build.format or "", size_bytes=build.size_bytes,
@@ -533,7 +531,7 @@ def make(
         image = cast(ImageSource, build.image)  # only an image is written to a device
         # it was blank and must be so for the next attempt
         if usage.others_may_have(conn, build.file):
-            undo.push(f"take the image from {build.file}", _wipe, build.file)
+            undo.push(f"wipe {build.file}", _wipe, build.file)
         clone.clone(image, build.file, build.format or "", build.size_bytes, progress=progress)
     else:
         _file(build, progress, claim)

@@ -36,10 +36,10 @@ def refuse_leftover(spec: DiskSpec, guest: str, location: str) -> None:
     """
     if spec.existing:
         raise errors.Incomplete(
-            f"disk {spec.name}: {location} is either what an interrupted operation on {guest} has "
-            "left, or data of yours: to use it, move it away until salt-run virt.repair "
-            f"name={guest} apply=True has removed what is left; without existing: True it is "
-            "removed and made anew"
+            f"disk {spec.name}: {location} is either a leftover of an interrupted "
+            f"operation on {guest}, or your data: to use it, move it away until salt-run "
+            f"virt.repair name={guest} apply=True has removed the leftovers; without "
+            "existing: True it is deleted and created again"
         )
 
 
@@ -51,8 +51,10 @@ def advice(conn: libvirt.virConnect, spec: DiskSpec, guest: str, path: str) -> s
         for tree in files.trees(dom) if dom.name() != guest else ():
             if any(keys & identity.keys_of(used) for used in files.writable(conn, tree)):
                 owner = confidential.sensitive(dom.name())
-                return f"it is a disk of {owner}: give {spec.name} another name, or another pool"
-    return "existing: True uses it, when it is no other guest's"
+                return (
+                    f"it is a disk of {owner}: choose another name for {spec.name}, or another pool"
+                )
+    return "existing: True uses it if it does not belong to another guest"
 
 
 def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
@@ -82,8 +84,9 @@ def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
         raise errors.InvalidInput(f"disk {spec.name}: cannot read {path}: {exc.strerror}") from exc
     if guess != "raw":
         raise errors.InvalidInput(
-            f"disk {spec.name}: {path} exists already and looks like {guess}: say which format it "
-            f"has, format: {guess}, or format: raw for a disk that a guest has used as raw"
+            f"disk {spec.name}: {path} already exists and looks like {guess}: set its "
+            f"format: format: {guess}, or format: raw for a disk that a guest has used as "
+            "raw"
         )
     return "raw"
 
@@ -100,7 +103,7 @@ def _refuse_outside(spec: DiskSpec, path: str, format: str) -> None:
         if not is_declared and os.path.dirname(part) != folder and not is_block(path):
             raise errors.InvalidInput(
                 f"disk {spec.name}: {path} has the backing file {part}, in another folder: if "
-                f"that is meant, give backing_store_path: {part} and backing_store_format"
+                f"that is intended, set backing_store_path: {part} and backing_store_format"
             )
     if scan.broken:
-        raise errors.InvalidInput(f"disk {spec.name}: {path} is not used: {scan.broken}")
+        raise errors.InvalidInput(f"disk {spec.name}: cannot use {path}: {scan.broken}")

@@ -68,7 +68,7 @@ Reissue = Callable[[str, str, str, list[dict[str, Any]]], None]
 
 def refuse_seeding(*_arguments: object) -> str:
     """The Seeder and Medium of a guest that is only planned. Raises OperationFailed."""
-    raise errors.OperationFailed("a guest that is planned is not seeded")
+    raise errors.OperationFailed("a planned guest is not seeded")
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Tools:
     def seed(self, name: str, path: str, format: str, interfaces: list[dict[str, Any]]) -> str:
         """Seed the system on a disk; its public key. Raises Unsupported."""
         if not self.seeder:
-            raise errors.Unsupported("this host cannot seed: give seed=False")
+            raise errors.Unsupported("this host cannot seed: pass seed=False")
         return self.seeder(name, path, format, interfaces)
 
     def warn(self, text: str) -> None:
@@ -292,9 +292,8 @@ class GuestBuilder(abc.ABC):
         purge_plan = purge.plan(self.conn, dom, cache_dir)
         for path in purge_plan.uncertain:
             raise errors.OperationFailed(
-                f"{name} was partially created by an interrupted init, and {path} stays: "
-                f"{purge_plan.keep[path]}; salt-run "
-                f"virt.repair name={name} shows what to do"
+                f"{name} was partially created by an interrupted init, and {path} is kept: "
+                f"{purge_plan.keep[path]}; run salt-run virt.repair name={name}"
             )
         recorded_disks = metadata.of_domain(dom).disks
         self.leftover.add(
@@ -319,7 +318,7 @@ class GuestBuilder(abc.ABC):
             dom = creation.interrupted(self.conn, name)
             if dom is not None:
                 creation.refuse_used(dom)
-                self.tools.report_step("clean", "removing what an init that died has left")
+                self.tools.report_step("clean", "removing the leftovers of an interrupted init")
                 purge.purge(self.conn, name, self.tools.admission_config.cache_dir, force=False)
         self.leftover = CreationLeftovers()
 
@@ -355,8 +354,8 @@ class GuestBuilder(abc.ABC):
             used = usage.read(self.conn, self.dom.UUIDString(), images=False)
             for other_guest in used.guests(usage.keys_of(self.conn, path)):
                 raise errors.AlreadyExists(
-                    f"libvirt would keep the firmware's variables of {self.guest.name} in {path}, "
-                    f"which {confidential.sensitive(other_guest)} has"
+                    f"libvirt would store the firmware variables of {self.guest.name} in {path}, "
+                    f"which belongs to {confidential.sensitive(other_guest)}"
                 )
 
     def fill(self, record: GuestRecord) -> None:
@@ -386,7 +385,7 @@ class GuestBuilder(abc.ABC):
         self.stop()
         if self.undo.failed:
             raise errors.OperationFailed(
-                f"it stays defined: salt-run virt.repair name={self.guest.name} shows what to do"
+                f"it remains defined: run salt-run virt.repair name={self.guest.name}"
             )
         with contextlib.suppress(errors.NotFound):
             removal.undefine(self.conn, lookup.lookup(self.conn, self.guest.name), everything=True)
@@ -395,7 +394,7 @@ class GuestBuilder(abc.ABC):
         """Create the disks from their images, or empty."""
         for build in self.builds:
             if build.make:
-                self.tools.report_step("disk", f"making disk {build.spec.name}", path=build.path)
+                self.tools.report_step("disk", f"creating disk {build.spec.name}", path=build.path)
                 progress = progress_rate.ProgressReporter(
                     self.tools.report_step, "copy", f"copying disk {build.spec.name}"
                 )

@@ -153,7 +153,9 @@ def apply(
                 applied.add(change.xml or change.path)
                 _handler(change)(dom, change, desired)
         except libvirt.libvirtError as exc:
-            failures.append(connection.translate(exc, f"change {change.path} now").text)
+            failures.append(
+                connection.translate(exc, f"change {change.path} of the running guest").text
+            )
         except (errors.VirtError, TimeoutError) as exc:
             failures.append(str(exc))
     return failures

@@ -29,5 +29,5 @@ def find(conn: libvirt.virConnect, source: str) -> cache.ImageFile | None:
     pool, _, volume = source.removeprefix("pool://").partition("/")
     path, format = pool_disk.volume_image(conn, unquote(pool), unquote(volume))
     if not os.path.exists(path):
-        raise errors.Unsupported(f"{source} is no file or device on this host, but {path}")
+        raise errors.Unsupported(f"{source} is not a file or device on this host, but {path}")
     return cache.ImageFile(path, files.format_by_domains(conn, path) or format)

@@ -84,5 +84,5 @@ def _require_complete(part: str, source: str, tools: Tools) -> None:
     is_supported = kind in hashlib.algorithms_available
     if is_supported and checksum.hash_file(part, [kind])[kind] != served["hsum"]:
         raise errors.OperationFailed(
-            f"{source} was not fetched whole, or has changed meanwhile: try again"
+            f"{source} was not fetched completely, or has changed during the download: try again"
         )

@@ -41,9 +41,8 @@ def duplicate_warnings(
         with skip_undefined():
             for mac in sorted(requested & _domain_macs(dom)) if dom.name() != guest else ():
                 yield (
-                    f"{confidential.sensitive(dom.name())} has an interface with the MAC {mac}, "
-                    f"too: "
-                    "in one network only one of the two guests can be reached"
+                    f"{confidential.sensitive(dom.name())} also has an interface with the MAC "
+                    f"{mac}: in a common network only one of the two guests can be reached"
                 )
 
 

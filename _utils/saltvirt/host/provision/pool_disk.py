@@ -96,13 +96,13 @@ def plan(
         existing_disk.refuse_leftover(spec, guest, f"{pool_name}/{volume}")
     if existing_volume is not None and not (source_file or spec.existing):
         raise errors.AlreadyExists(
-            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already: "
+            f"disk {spec.name}: pool {spec.pool} already has a volume {volume}: "
             f"{existing_disk.advice(conn, spec, guest, existing_volume.path())}"
         )
     if existing_volume is not None and spec.image and not spec.existing:
         raise errors.AlreadyExists(
-            f"disk {spec.name}: pool {spec.pool} has a volume {volume} already, which an image "
-            "does not overwrite"
+            f"disk {spec.name}: pool {spec.pool} already has a volume {volume}, which an "
+            "image does not overwrite"
         )
     direct = pool_source.direct(conn, pool, volume, xen)
     arguments: DiskBuildArgs = {"pool": pool_name, "volume": volume, "direct": direct}
@@ -114,9 +114,11 @@ def plan(
         arguments["path"], arguments["format"] = path, format_name
         return arguments
     if spec.device != "disk":
-        raise errors.NotFound(f"disk {spec.name}: no volume {volume} in pool {spec.pool}")
+        raise errors.NotFound(f"disk {spec.name}: pool {spec.pool} has no volume {volume}")
     if spec.image and kind not in _FILES + _BLOCK:
-        raise errors.Unsupported(f"an image cannot be put into a pool of type {kind}: {spec.pool}")
+        raise errors.Unsupported(
+            f"disk {{spec.name}}: a pool of type {kind} cannot store an image: {spec.pool}"
+        )
     arguments["make"], arguments["format"] = True, format if kind in _FILES else "raw"
     return arguments
 
@@ -127,10 +129,10 @@ def volume_image(conn: libvirt.virConnect, pool_name: str, name: str) -> tuple[s
     Raises NotFound, OperationFailed.
     """
     pool = _pool(conn, pool_name)
-    with connection.translated(f"look for volume {name} in pool {pool_name}"):
+    with connection.translated(f"look up volume {name} in pool {pool_name}"):
         volume = _find(pool, name)
     if volume is None:
-        raise errors.NotFound(f"there is no volume {name} in storage pool {pool_name}")
+        raise errors.NotFound(f"storage pool {pool_name} has no volume {name}")
     return volume.path(), None if pool_source.type_of(pool) in _FILES else "raw"
 
 
@@ -205,7 +207,7 @@ def make(
     folder = pools.refuse_unmounted(conn, pool)
     if folder:
         mount_guard.remember(folder)
-    with connection.translated(f"make volume {build.volume} in pool {build.pool}"):
+    with connection.translated(f"create volume {build.volume} in pool {build.pool}"):
         if build.image and kind in _FILES:
             _file_from_image(conn, pool, build, undo, progress, guest, note)
             return

@@ -73,12 +73,12 @@ class GuestRename:
         self._check_state()
         admission.refuse_name_taken(self.conn, self.guest.name, self.old)
         if self.guest.seed and not self.tools.seeder:
-            raise errors.Unsupported("this host cannot seed: give seed=False")
+            raise errors.Unsupported("this host cannot seed: pass seed=False")
         moves = [move for move in map(self._move, self.model.record.disks) if move]
         self.variables = self._move_variables()
         for move in (*moves, *([self.variables] if self.variables else [])):
             if os.path.lexists(move.new):
-                raise errors.AlreadyExists(f"{move.new} exists already")
+                raise errors.AlreadyExists(f"{move.new} already exists")
         return moves
 
     def _check_state(self) -> None:
@@ -90,8 +90,8 @@ class GuestRename:
         # leftovers on the target would not be found
         if move_journal.load_for_domain(self.dom):
             raise errors.Refused(
-                f"a migration of {self.old} from here was broken off: salt-run "
-                f"virt.migrate_recover {self.old} ends it; then rename it"
+                f"a migration of {self.old} from this host was interrupted: salt-run "
+                f"virt.migrate_recover {self.old} completes it; then rename it"
             )
         if self.dom.hasManagedSaveImage() or self.dom.snapshotNum():
             raise errors.Refused(
@@ -114,7 +114,7 @@ class GuestRename:
         if files.is_regular(path):
             return self._to_new_name(path, own_disk.pool)
         if own_disk.pool:
-            self.unmoved[path] = f"libvirt gives the volumes of pool {own_disk.pool} no other name"
+            self.unmoved[path] = f"libvirt cannot rename the volumes of pool {own_disk.pool}"
         return None
 
     def _move_variables(self) -> FileMove | None:
@@ -166,7 +166,7 @@ class GuestRename:
                 disk_journal.DiskJournal(n, "virt.rename", builds)
                 for n in (self.guest.name, self.old)
             ]
-            undo.push("forget the names", self._end, notes, undo.failed)
+            undo.push("remove the names", self._end, notes, undo.failed)
             for move in moves:
                 if move is self.variables and not os.path.lexists(move.old):
                     continue  # the guest was never started
@@ -219,9 +219,8 @@ class GuestRename:
             if usage.others_may_have(self.conn, path):
                 continue  # on a server the file may belong to another host
             self.tools.warn(
-                f"{path} is named after {self.old}, is no disk of {new_name}, and stays: if "
-                f"{new_name} is to "
-                "have it, list it with source_file"
+                f"{path} is named after {self.old}, is not a disk of {new_name}, and is not "
+                f"renamed: to attach it to {new_name}, list it with source_file"
             )
 
     @staticmethod
@@ -237,18 +236,18 @@ class GuestRename:
             if self.model.record:  # names may be derived from the old file names
                 identity.upgrade(self.model)
             _redirect_files(self.model, moves)
-            undo.push("define it as it was", self.conn.defineXML, self.before)
+            undo.push("restore its definition", self.conn.defineXML, self.before)
             self.dom = lookup.define(self.conn, self.model.tostring())
             # libvirt stores checkpoints in a folder named after the guest, which a rename leaves
             # behind
             checkpoint_xmls = checkpoints.texts(self.dom)
-            undo.push("tell libvirt of its checkpoints", self._redefine, checkpoint_xmls)
+            undo.push("restore its checkpoints in libvirt", self._redefine, checkpoint_xmls)
             checkpoints.forget(self.dom)
             self.dom.rename(self.guest.name, 0)
             undo.push(f"rename it back to {self.old}", self.dom.rename, self.old, 0)
             self.dom = lookup.lookup(self.conn, self.guest.name)
             checkpoints.redefine(self.dom, checkpoint_xmls)
-            undo.push("forget its checkpoints of this name", checkpoints.forget, self.dom)
+            undo.push("remove its checkpoints of this name", checkpoints.forget, self.dom)
 
     def _redefine(self, checkpoint_xmls: tuple[str, ...]) -> None:
         """Restore the checkpoints of the guest, which has its old name again."""
@@ -263,7 +262,7 @@ class GuestRename:
             self.conn, disk.source.pool, disk.source.volume
         )
         self.tools.report_step(
-            "seed", "giving its minion the new name", within_s=guest_builder.SEEDING_S
+            "seed", "setting the ID of its minion", within_s=guest_builder.SEEDING_S
         )
         if self.tools.begin:
             self.tools.begin()
@@ -287,7 +286,7 @@ def _link(move: FileMove) -> None:
         os.link(move.old, move.new)
     except OSError as exc:
         raise errors.OperationFailed(
-            f"cannot give {move.old} the name {move.new}: {exc.strerror}"
+            f"cannot rename {move.old} to {move.new}: {exc.strerror}"
         ) from exc
 
 

@@ -57,7 +57,7 @@ class GrowthReservation:
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError as exc:
             raise errors.OperationFailed(
-                f"cannot write down what {name} is to get: {self._folder}: {exc.strerror}"
+                f"cannot record the reservation for {name}: {self._folder}: {exc.strerror}"
             ) from exc
         self._renewed = time.monotonic()
 

@@ -69,13 +69,13 @@ def _recorded_paths(dom: libvirt.virDomain) -> set[str]:
 def _eject(conn: libvirt.virConnect, dom: libvirt.virDomain, volume: str) -> bool:
     """Eject and delete one volume; return whether it existed."""
     guest = dom.name()
-    with translated(f"take the volume for cloud-init from {guest}"):
+    with translated(f"remove the volume for cloud-init from {guest}"):
         if dom.isActive():
             _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_LIVE, 0)
         inactive = libvirt.VIR_DOMAIN_XML_INACTIVE
         _change(dom, volume, libvirt.VIR_DOMAIN_AFFECT_CONFIG, inactive)
     existed = _delete(conn, dom, volume)
-    with translated(f"forget the volume for cloud-init of {guest}"):
+    with translated(f"undefine the volume for cloud-init of {guest}"):
         # last: the record names the owner while the volume exists
         record = metadata.of_domain(dom).copy()
         remaining = [disk for disk in record.disks if disk.path != volume]

@@ -30,8 +30,8 @@ def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
     folder of cached images.
     """
     if files.real(path).startswith(f"{files.real(cache_dir)}/"):
-        raise errors.Refused(f"{path} is an image of the cache, from which guests are made")
-    with connection.translated(f"look who uses {path}"):
+        raise errors.Refused(f"{path} is a cached image, from which guests are created")
+    with connection.translated(f"check who uses {path}"):
         used = set(usage.read(conn, images=False).users_of(usage.keys_of(conn, path)))
         for dom in owners(conn, path):
             saved_memory.refuse(dom, "seed a disk of")
@@ -40,8 +40,8 @@ def refuse_used(conn: libvirt.virConnect, path: str, cache_dir: str) -> None:
         overlay = overlays.overlay_on(conn, identity.keys_of(path))
     if overlay:
         name = confidential.sensitive(overlay.guest)
-        raise errors.Refused(f"{path} is not seeded: {overlay.path} of {name} is based on it")
+        raise errors.Refused(f"cannot seed {path}: {overlay.path} of {name} is based on it")
     if used:
         raise errors.Refused(
-            f"{path} is not seeded: it is used by {confidential.sensitive_names(sorted(used))}"
+            f"cannot seed {path}: {confidential.sensitive_names(sorted(used))} uses it"
         )

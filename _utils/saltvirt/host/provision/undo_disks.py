@@ -30,7 +30,7 @@ def _run(
     with deletion.ensure_unused(conn, path, guest, is_own=True), ignore_missing:
         status = os.lstat(path)
         if inode not in (None, (status.st_dev, status.st_ino)):
-            raise errors.OperationFailed(f"{path} stays: it is another file by now")
+            raise errors.OperationFailed(f"{path} was not deleted: it is a different file now")
         os.unlink(path)
 
 

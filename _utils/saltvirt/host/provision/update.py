@@ -315,14 +315,14 @@ class Update:
                 else None
             )
             if note:
-                undo.push("forget what was made", lambda: note.end(undo.failed))
+                undo.push("remove the record of created disks", lambda: note.end(undo.failed))
             growth = self.make(new_builds, undo, note) if note else None
             with self.tools.admission_config.lock():
                 self.require_unchanged()
                 if growth is None:
                     self.admit()
                 if any(change.action != "resize" for change in config_changes):
-                    undo.push("define it as it was", self.conn.defineXML, self.actual.tostring())
+                    undo.push("restore its definition", self.conn.defineXML, self.actual.tostring())
                     self.dom = lookup.define(self.conn, self.desired.tostring())
                 if growth is not None:
                     growth.release()
@@ -344,7 +344,7 @@ class Update:
             growth = reservation.GrowthReservation(
                 self.spec.name, kib, request.vcpus - current_request.vcpus, locations
             )
-            undo.push("take back the promised room", growth.release)
+            undo.push("release the reservation", growth.release)
         with disks.images_unchanged(builds):
             for build in builds:
                 disks.make(self.conn, build, undo, growth.renew, note=note)
@@ -359,8 +359,8 @@ class Update:
         """Raise DefinitionChanged if the definition has changed since the comparison."""
         if stored(self.dom).tostring() != self.actual.tostring():
             raise DefinitionChanged(
-                f"{self.spec.name} is being changed by somebody else, by libvirt: nothing was "
-                "done; call it again"
+                f"{self.spec.name} is being changed through libvirt by another program: "
+                "nothing was changed; try again"
             )
 
     def admit(self) -> None:
@@ -459,9 +459,9 @@ def _attempt(
     config_changes = guest_update.compare()
     if config_changes and saved_memory.exists(guest_update.dom):
         guest_update.warnings.append(
-            f"{spec.name} has saved memory: its next start resumes that memory with the definition "
-            "it was saved with, and what is changed holds from the start after that; to discard "
-            f"that memory, type 'virsh managedsave-remove {spec.name}'"
+            f"{spec.name} has saved memory: its next start resumes that memory with the "
+            "definition it was saved with, and the changes apply from the start after "
+            f"that; to discard the saved memory, run 'virsh managedsave-remove {spec.name}'"
         )
     if options.test:
         if config_changes:

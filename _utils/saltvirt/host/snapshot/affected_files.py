@@ -122,7 +122,7 @@ def refuse(
         users = used.users_of(keys, own_paths)
         if users:
             raise errors.Refused(
-                f"{path} would be lost, and is needed by {confidential.sensitive_names(users)}"
+                f"{path} would be lost, but {confidential.sensitive_names(users)} needs it"
             )
         if refuse_unknown and (unresponsive or used.keep_reason(keys, own_paths)):
             reason = (
@@ -130,10 +130,10 @@ def refuse(
                 if unresponsive
                 else used.keep_reason(keys, own_paths)
             )
-            raise errors.Refused(f"{path} would be lost, and {reason}")
+            raise errors.Refused(f"{path} would be lost, but {reason}")
         if path in affected.shared and path not in unused:
             raise errors.Refused(
-                f"{path} would be lost, and other hosts may need it "
-                f"({usage.others_may_have(conn, path)}): salt-run {affected.verb} {domain.name()} "
-                "asks them"
+                f"{path} would be lost, but other hosts may need it "
+                f"({usage.others_may_have(conn, path)}): salt-run {affected.verb} "
+                f"{domain.name()} asks them"
             )

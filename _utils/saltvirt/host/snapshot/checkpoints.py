@@ -34,8 +34,8 @@ def hidden_checkpoints(domain: libvirt.virDomain) -> Iterator[None]:
         rejected = checkpoints.redefine(domain, checkpoint_xmls)
     for name, reason in rejected.items():
         raise errors.OperationFailed(
-            f"the snapshot is there, but libvirt does not take the checkpoint {name} of "
-            f"{domain.name()} back ({reason}): its next backup is a whole one"
+            f"the snapshot exists, but libvirt did not restore the checkpoint {name} of "
+            f"{domain.name()} ({reason}): its next backup is a full backup"
         )
 
 
@@ -53,8 +53,7 @@ def remove(conn: libvirt.virConnect, domain: libvirt.virDomain) -> None:
             if domain.isActive() or not _is_own(name):
                 hint = ": stop it first" if _is_own(name) else ""
                 raise errors.InvalidInput(
-                    f"{path} has the bitmap {name}, with which {domain.name()} goes back to no "
-                    f"snapshot{hint}"
+                    f"cannot revert {domain.name()}: {path} has the bitmap {name}{hint}"
                 )
             bitmaps.remove(path, name)
 
@@ -65,8 +64,8 @@ def refuse_foreign(domain: libvirt.virDomain) -> None:
     foreign = [name for name in checkpoint_names if not _is_own(name)]
     if foreign:
         raise errors.InvalidInput(
-            f"{domain.name()} has checkpoints of others, and goes back to no snapshot before they "
-            f"are deleted: {', '.join(foreign)}"
+            f"cannot revert {domain.name()}: it has checkpoints of another program: "
+            f"{', '.join(foreign)}; delete them first"
         )
 
 

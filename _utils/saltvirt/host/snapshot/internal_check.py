@@ -44,9 +44,9 @@ def refuse_taken(
         path = disk.path
         if path and disk.regular and snapshot in qcow2_snapshots.snapshots(path).values():
             raise errors.AlreadyExists(
-                f"{path} has a snapshot {snapshot} inside, of which libvirt does not know: take "
-                f"another name, or, while the guest is off, 'qemu-img snapshot -d {snapshot} "
-                f"{path}' deletes that one"
+                f"{path} contains a snapshot {snapshot} that libvirt does not know: choose "
+                "another name, or delete that snapshot while the guest is off: 'qemu-img "
+                f"snapshot -d {snapshot} {path}'"
             )
 
 
@@ -56,13 +56,13 @@ def _refuse_lost(
     guest = domain.name()
     if _has_disk(conn, domain, base):
         return
-    reason = f"which {guest} has no longer: attach it again"
+    reason = f"which {guest} no longer has: attach it again"
     if not usage.is_there(conn, base):
-        reason = "which is not there any more: bring it back"
+        reason = "which no longer exists: restore it"
     raise errors.Refused(
-        f"cannot revert {guest}: snapshot {snapshot} would put back disk {target}, {base}, "
-        f"{reason}, or give the snapshot up with 'virsh snapshot-delete {guest} {snapshot} "
-        "--metadata', which leaves all files as they are"
+        f"cannot revert {guest}: snapshot {snapshot} needs disk {target}, {base}, "
+        f"{reason}, or forget the snapshot with 'virsh snapshot-delete {guest} "
+        f"{snapshot} --metadata', which leaves all files unchanged"
     )
 
 
@@ -83,18 +83,20 @@ def _refuse_other(guest: str, snapshot: str, path: str) -> None:
     names_by_id = qcow2_snapshots.snapshots(path)
     if snapshot not in names_by_id.values():
         raise errors.Refused(
-            f"cannot revert {guest}: {path} has no snapshot {snapshot} inside, though libvirt "
-            f"lists it: 'virsh snapshot-delete {guest} {snapshot} --metadata' gives it up"
+            f"cannot revert {guest}: {path} contains no snapshot {snapshot}, although "
+            f"libvirt lists it: 'virsh snapshot-delete {guest} {snapshot} --metadata' "
+            "removes it from the list"
         )
     if [*names_by_id.values()].count(snapshot) > 1:
         raise errors.Refused(
-            f"cannot revert {guest}: {path} has more than one snapshot {snapshot} inside, and QEMU "
-            f"would take the oldest one: 'qemu-img snapshot -l {path}' lists them with their IDs"
+            f"cannot revert {guest}: {path} contains several snapshots {snapshot}, and "
+            f"QEMU would use the oldest: 'qemu-img snapshot -l {path}' lists them with "
+            "their IDs"
         )
     other_name = names_by_id.get(snapshot, snapshot)
     if other_name != snapshot:
         raise errors.Refused(
-            f"cannot revert {guest}: QEMU would take {other_name} for snapshot {snapshot}, as "
-            f"{other_name} "
-            f"has the ID {snapshot} in {path}: delete snapshot {other_name} first"
+            f"cannot revert {guest}: QEMU would use {other_name} for snapshot {snapshot}, "
+            f"because {other_name} has the ID {snapshot} in {path}: delete snapshot "
+            f"{other_name} first"
         )

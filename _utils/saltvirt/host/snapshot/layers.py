@@ -73,8 +73,8 @@ def layers(snapshot: libvirt.virDomainSnapshot) -> list[Layer]:
         if result and (memory is None or memory.get("snapshot") == "no"):
             return result
     raise errors.Unsupported(
-        f"this libvirt cannot revert to snapshot {snapshot.getName()}: "
-        "only to external snapshots without memory (disk_only)"
+        f"this version of libvirt cannot revert to snapshot {snapshot.getName()}: it "
+        "only reverts to external snapshots without memory (disk_only)"
     )
 
 
@@ -148,7 +148,7 @@ def _recreate_layers(
         with usage.prevent_open(conn, new_paths) as open_reasons:
             for path, reason in open_reasons.items():
                 if reason:
-                    raise errors.OperationFailed(f"{path} is not reset: {reason}")
+                    raise errors.OperationFailed(f"cannot reset {path}: {reason}")
             _point_at(conn, domain, layer_list)
             for path, new_path in new_paths.items():
                 atomic_file.rename(new_path, path)

@@ -40,8 +40,8 @@ def ensure_thawed(domain: libvirt.virDomain, quiesce: bool) -> Iterator[None]:
         if is_late and not _thaw(domain):
             name = domain.name()
             raise errors.OperationFailed(
-                f"{translate(exc).text}; the file systems of {name} may be frozen: type 'virsh "
-                f"domfsthaw {name}' on its host"
+                f"{translate(exc).text}; the file systems of {name} may still be frozen: run "
+                f"'virsh domfsthaw {name}' on its host"
             ) from exc
         raise
 

@@ -35,8 +35,8 @@ def refuse_without_networks(
         network = source.get("network", "") if source is not None else None
         if network and not _is_active(conn, network):
             raise errors.Refused(
-                f"cannot revert {domain.name()}: it was on the network {network} at {target.name}, "
-                "which does not run: start that network first"
+                f"cannot revert {domain.name()}: snapshot {target.name} uses the network "
+                f"{network}, which is not active: start that network first"
             )
 
 

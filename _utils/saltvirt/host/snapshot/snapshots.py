@@ -162,17 +162,16 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
             parse(getattr(request, field), field)
     if str(request.name or "").lower() == str(guest).lower():
         raise errors.InvalidInput(
-            f"a snapshot of {guest} cannot be called {request.name} like the guest itself"
+            f"invalid name of a snapshot: {request.name} is the name of the guest {guest}"
         )
     domain, name = lookup(conn, guest), _name(guest, request)
     creation.require_complete(domain, "take a snapshot of")
     saved_memory.refuse(domain, "take a snapshot of")
     if "/" in name:
-        raise errors.InvalidInput(f"a snapshot cannot be called {name}: its name has a slash")
+        raise errors.InvalidInput(f"invalid name of a snapshot: {name} contains a slash")
     if len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
         raise errors.InvalidInput(
-            f"the name of a snapshot has at most {_LONGEST_NAME_BYTES} bytes: {name[:40]}... is "
-            "longer"
+            f"invalid name of a snapshot: {name[:40]}... is longer than {_LONGEST_NAME_BYTES} bytes"
         )
     tree, guest_facts = reader.tree(conn, domain), reader.guest(conn, domain)
     if name in tree:
@@ -195,14 +194,14 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
 
 def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.SnapshotGuest) -> None:
     if conn.getType() == reader.DRIVER and not guest.disks:
-        raise errors.Unsupported(f"{guest.name} has no disk that it writes to: no snapshot of it")
+        raise errors.Unsupported(f"{guest.name} has no writable disk: there is nothing to snapshot")
 
 
 def _kind_notes(guest: rules.SnapshotGuest, choice: rules.SnapshotKind) -> Iterator[str]:
     if choice.reason:
-        yield f"it is external, as {choice.reason}"
+        yield f"the snapshot is external, because {choice.reason}"
     if choice.reason and guest.running:
-        yield f"the memory is not in it: going back to it leaves {guest.name} shut off"
+        yield (f"the snapshot does not contain the memory: after a revert {guest.name} is shut off")
 
 
 def _layers(
@@ -223,7 +222,9 @@ def _layers(
         if by_libvirt:
             continue
         if os.path.lexists(path):
-            raise errors.AlreadyExists(f"{path} for the snapshot {name} already exists")
+            raise errors.AlreadyExists(
+                f"cannot create the snapshot {name}: its layer {path} already exists"
+            )
         yield disk.target, path
 
 
@@ -234,8 +235,8 @@ def _layer_path(guest: str, disk: rules.WritableDisk, name: str, images_dir: str
         return f"{os.path.splitext(disk.path)[0]}.{name}"
     if not images_dir:
         raise errors.InvalidInput(
-            f"disk {disk.target} of {guest} is no file, and virt:images names no folder for what "
-            "is written after the snapshot"
+            f"disk {disk.target} of {guest} is not a file, and virt:images sets no folder "
+            "for its layer"
         )
     mount_guard.refuse_unmounted(images_dir)
     return os.path.join(images_dir, f"{guest}_{disk.target}.{name}")
@@ -268,9 +269,8 @@ def _room_notes(
     for folder, growth_bytes in grow.items():
         if _free(folder) < growth_bytes:
             yield (
-                f"what is written from now on may grow to {human_bytes(growth_bytes)}, and "
-                f"{folder} has "
-                f"{human_bytes(_free(folder))} free"
+                f"the layers of the snapshot may grow to {human_bytes(growth_bytes)}, but "
+                f"{folder} has only {human_bytes(_free(folder))} free"
             )
 
 
@@ -338,9 +338,7 @@ def _plan_deletion(
     """Return (domain, its snapshots, names to delete in order)."""
     domain = lookup(conn, guest)
     if not names and not everything:
-        raise errors.InvalidInput(
-            f"name the snapshots of {guest} to delete, or all=True for every one"
-        )
+        raise errors.InvalidInput(f"specify the snapshots of {guest} to delete, or all=True")
     tree = reader.tree(conn, domain)
     to_delete = {*(tree.newest_first() if everything else rules.check_names(guest, names, tree))}
     to_delete = tree.with_children(to_delete) if children else to_delete
@@ -540,7 +538,7 @@ def _revert_notes(
     if target.external and _recreates_layers(conn):
         return notes  # the layers are recreated, and the definition is kept
     for drive, path in revert_devices.lost_media(conn, _by_name(domain)[target.name]).items():
-        notes.append(f"{drive} is empty then: its medium {path} is not there any more")
+        notes.append(f"{drive} will be empty: its medium {path} no longer exists")
     snapshot_targets = {disk.target for disk in target.disks}
     layered = set[str]().union(*(snapshot.layers for snapshot in tree))
     root = files.trees(domain)[-1]
@@ -553,8 +551,8 @@ def _revert_notes(
             and data_path not in layered
         ):
             notes.append(
-                f"{disk.target} came after {target.name} and is detached: {data_path} stays where "
-                f"it is"
+                f"disk {disk.target} was attached after snapshot {target.name} and is "
+                f"detached; its file {data_path} is not deleted"
             )
     return notes
 

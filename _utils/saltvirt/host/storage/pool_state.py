@@ -74,9 +74,8 @@ def _path_notes(
     if not guests:
         return []
     return [
-        f"Volumes of {confidential.sensitive_names(guests)} are in {change['old']}: without them "
-        f"in "
-        f"{change['new']} no guest that needs them starts"
+        f"{change['old']} contains volumes of {confidential.sensitive_names(guests)}: "
+        f"these guests start only if {change['new']} contains the volumes too"
     ]
 
 
@@ -234,12 +233,11 @@ def remove(
             volumes.refuse_shared(conn, pool)
         outcome.changes["deleted"] = True
     outcome.changes["undefined"] = True
-    outcome.actions.append("purged" if purge else "removed, what it holds stays")
+    outcome.actions.append("purged" if purge else "removed; its content is not deleted")
     if stopped_guests := lookup.off_with_source(conn, "disk", "pool", str(name)):
         outcome.notes.append(
-            f"{confidential.sensitive_names(stopped_guests)} cannot be started without it: each "
-            f"has a disk that is "
-            "given as a volume of it"
+            f"{confidential.sensitive_names(stopped_guests)} cannot start without it: "
+            "each has a disk that is defined as a volume of it"
         )
     if not test:
         with translated(f"delete storage pool {name}"):
@@ -256,7 +254,8 @@ def _refuse_users(
     if users and not force:
         raise errors.InvalidInput(
             f"storage pool {pool.name()} on {conn.getHostname()} has volumes of "
-            f"{', '.join(users)}; force: True {'deletes' if purge else 'removes'} it anyway"
+            f"{', '.join(users)}; force: True {'deletes' if purge else 'removes'} it "
+            "nevertheless"
         )
 
 
@@ -281,13 +280,13 @@ def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> No
             continue
         relation = None
         if identity.keys_of(path) & identity.keys_of(target):
-            relation = "has the same files"
+            relation = "uses the same files"
         elif identity.real(path).startswith(f"{identity.real(target)}/"):
-            relation = "is in it"
+            relation = "is inside it"
         if relation:
             raise errors.InvalidInput(
-                f"storage pool {pool.name()} on {conn.getHostname()} is not purged: storage pool "
-                f"{other_pool.name()} {relation}; undefine that one first, if what it has may go"
+                f"cannot purge storage pool {pool.name()} on {conn.getHostname()}"
+                "content may be deleted"
             )
 
 
@@ -307,13 +306,13 @@ def _deletes_resources(
         return False
     target = pools.read(pool).path
     if kind in usage.FILES and target and connection.is_local(conn) and os.path.islink(target):
-        outcome.notes.append(f"Its folder {target} is a symbolic link, which stays")
+        outcome.notes.append(f"Its folder {target} is a symbolic link and is not deleted")
         return False
     if kind == "zfs":
         zpool = pools.read(pool).source.name or pool.name()
         outcome.notes.append(
-            f"ZFS's own pool stays, for it may have file systems, which are no volumes: "
-            f"zpool destroy {zpool} deletes all of them"
+            "The ZFS pool itself is not deleted, because it may contain file systems, "
+            f"which are not volumes: zpool destroy {zpool} deletes everything"
         )
     return kind in _DELETED
 
@@ -328,8 +327,8 @@ def _to_delete(
         return []
     if not pool.isActive():
         raise errors.InvalidInput(
-            f"storage pool {pool.name()} on {conn.getHostname()} does not run, so its volumes are "
-            "not known; virt.pool_running starts it"
+            f"storage pool {pool.name()} on {conn.getHostname()} is not active, so its "
+            "volumes are unknown; virt.pool_running starts it"
         )
     pools.refresh(pool)
     if kind in usage.FILES:
@@ -344,11 +343,11 @@ def _refuse_folders(pool: libvirt.virStoragePool) -> None:
     and would fail after deleting other volumes.
     """
     conn, target = pool.connect(), pools.read(pool).path
-    prefix = f"storage pool {pool.name()} on {conn.getHostname()} is not purged"
+    prefix = f"cannot purge storage pool {pool.name()} on {conn.getHostname()}"
     if not target or not connection.is_local(conn):
         return
     if _is_system_path(identity.real(target)):
-        raise errors.InvalidInput(f"{prefix}: {target} is a folder of the system")
+        raise errors.InvalidInput(f"{prefix}: {target} is a system folder")
     nonempty = []
     for volume in pool.listAllVolumes():
         path = volume.path()
@@ -356,9 +355,8 @@ def _refuse_folders(pool: libvirt.virStoragePool) -> None:
             nonempty.append(path)
     if nonempty:
         raise errors.InvalidInput(
-            f"{prefix}: libvirt deletes no folder that is not empty: "
-            f"{', '.join(sorted(nonempty))}; "
-            "move them elsewhere, or delete what is in them"
+            f"{prefix}: libvirt deletes only empty folders, and these are not: "
+            f"{', '.join(sorted(nonempty))}; move them elsewhere, or delete their content"
         )
 
 

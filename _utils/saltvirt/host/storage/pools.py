@@ -82,7 +82,7 @@ def define(conn: libvirt.virConnect, spec: PoolSpec, options: PoolOptions) -> bo
     name = spec.name
     if name in names(conn):
         raise errors.AlreadyExists(
-            f"storage pool {name} is there already on {conn.getHostname()}; "
+            f"storage pool {name} already exists on {conn.getHostname()}; "
             "virt.pool_update changes it"
         )
     with translated(f"define storage pool {name}"), UndoStack() as undo:

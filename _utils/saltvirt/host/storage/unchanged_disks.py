@@ -101,7 +101,7 @@ class UnchangedDisks:
             raise errors.OperationFailed(f"cannot lock {path}: {reason}")
         if is_writable:
             raise errors.OperationFailed(
-                f"{self._label(path)} is open for writing: stop what uses it first"
+                f"{self._label(path)} is open for writing: stop the program that writes to it first"
             )
 
     def check(self) -> None:
@@ -109,9 +109,9 @@ class UnchangedDisks:
         for path, (fd, previous) in self._open.items():
             if _write_state(fd) != previous:
                 raise errors.OperationFailed(
-                    f"{self._label(path)} was written to while it was copied; the copy is "
-                    f"removed: stop {'the guest' if self.guest else 'what writes to it'} and do it "
-                    "again"
+                    f"{self._label(path)} was written to during the copy; the copy was deleted: "
+                    f"stop {'the guest' if self.guest else 'the program that writes to it'} and "
+                    "try again"
                 )
 
     def _label(self, path: str) -> str:

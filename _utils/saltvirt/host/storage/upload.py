@@ -49,7 +49,7 @@ def upload(
     except OSError as exc:
         raise errors.InvalidInput(f"cannot read {path}: {exc.strerror}") from exc
     except errors.ImageError as exc:
-        raise errors.InvalidInput(f"cannot read {path}: it is no file or block device") from exc
+        raise errors.InvalidInput(f"cannot read {path}: not a file or block device") from exc
     try:
         capacity = _capacity(volume)
         size = _checked_size(volume, descriptor, path, part, capacity)
@@ -82,8 +82,8 @@ def _checked_size(
     if info["format"] in _RAW_FORMATS and part.offset + size > capacity:
         raise errors.InvalidInput(
             f"{path} does not fit: {units.human_bytes(size)} at {part.offset} in volume "
-            f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize gives "
-            "it another size, as after a sparse upload that was killed"
+            f"{volume.name()} of {units.human_bytes(capacity)}; virt.volume_resize "
+            "changes its size, for example after an interrupted sparse upload"
         )
     return size
 

@@ -580,7 +580,9 @@ class _UsageReader:
                 volume_xml = volume_content.definition(self.conn.storageVolLookupByPath(path))
             except libvirt.libvirtError:
                 if not storage_ref.chain_complete:
-                    self.usage.add_unknown(f"{path}, which {user.name} uses, is in no storage pool")
+                    self.usage.add_unknown(
+                        f"{path}, which {user.name} uses, is not in a storage pool"
+                    )
                 return
             except errors.VirtError as exc:
                 self.usage.add_unknown(exc.text)

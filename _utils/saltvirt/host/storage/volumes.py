@@ -135,8 +135,8 @@ def _refuse_missing(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> N
         ):
             if path.startswith("/dev/") and not usage.is_there(conn, path):
                 raise errors.InvalidInput(
-                    f"storage pool {pool.name()} stays: {dom.name()} has {path}, which is not "
-                    "there now and may be a volume of it"
+                    f"cannot delete storage pool {pool.name()}: {dom.name()} uses {path}, which "
+                    "does not exist now and may be a volume of the pool"
                 )
 
 
@@ -150,7 +150,8 @@ def refuse_shared(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> Non
         sharing_reason = usage.others_may_have(conn, device)
         if sharing_reason:
             raise errors.InvalidInput(
-                f"storage pool {pool.name()} stays: other hosts may use it ({sharing_reason})"
+                f"cannot delete storage pool {pool.name()}: other hosts may use it "
+                f"({sharing_reason})"
             )
 
 
@@ -175,7 +176,7 @@ def _make(
     base, format = desired.backing_path, desired.backing_format
     if base and connection.is_local(conn) and files.is_regular(base):
         volume_content.validate_base(conn, base, format)
-    with translated(f"make a volume in storage pool {pool.name()}"):
+    with translated(f"create a volume in storage pool {pool.name()}"):
         answers.pool(pool)
         pools.refuse_unmounted(conn, pool)
         pool.createXML(xml, 0)
@@ -229,12 +230,13 @@ def ensure_unused(
             reason = _keep_reason(used, usage.keys_of_volume(conn, volume), to_delete)
             sharing_reason = usage.others_may_have(conn, volume.path())
             if not reason and open_reasons[volume.path()]:
-                reason = f"stays: {open_reasons[volume.path()]}"
+                reason = open_reasons[volume.path()]
             elif not reason and sharing_reason:
-                reason = f"stays: other hosts may use it ({sharing_reason}), and were not asked"
+                reason = f"other hosts may use it ({sharing_reason}) and were not asked"
             if reason:
                 raise errors.InvalidInput(
-                    f"volume {volume.name()} in {pool} {reason}; force=True deletes it anyway"
+                    f"cannot delete volume {volume.name()} in {pool}: {reason}; force=True "
+                    "deletes it nevertheless"
                 )
         yield
 
@@ -265,22 +267,21 @@ def refuse_written(
         )
     open_reason = usage.open_reason(conn, path)
     if open_reason:
-        raise errors.InvalidInput(f"volume {name} in {pool} is not written over: {open_reason}")
+        raise errors.InvalidInput(f"cannot overwrite volume {name} in {pool}: {open_reason}")
     guests = _guests_with_disk(conn, volume, keys)
-    _refuse_saved(conn, guests, f"write over volume {name} in {pool}, a disk of")
+    _refuse_saved(conn, guests, f"overwrite volume {name} in {pool}, a disk of")
     other_users = sorted({*used.users_of(keys)} - guests)
     if other_users:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is not written over: "
-            f"it is needed by {confidential.sensitive_names(other_users)}"
+            f"cannot overwrite volume {name} in {pool}: "
+            f"{confidential.sensitive_names(other_users)} needs it"
         )
     sharing_reason = None if force else usage.others_may_have(conn, path)
     if sharing_reason:
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is not written over: other hosts may use it "
-            f"({sharing_reason}), and "
-            "were not asked; if no guest of theirs uses it, virt.volume_upload and "
-            "virt.volume_resize take force=True"
+            f"cannot overwrite volume {name} in {pool}: other hosts may use it ({sharing_reason}) "
+            "and were not asked; if none of their guests uses it, pass force=True to "
+            "virt.volume_upload or virt.volume_resize"
         )
 
 
@@ -308,7 +309,7 @@ def prevent_open(
     with usage.prevent_open(conn, [volume.path()]) as open_reasons:
         if reason := open_reasons[volume.path()]:
             raise errors.InvalidInput(
-                f"volume {volume.name()} in {pool} is not written over: {reason}"
+                f"cannot overwrite volume {volume.name()} in {pool}: {reason}"
             )
         yield
 
@@ -333,11 +334,14 @@ def _keep_reason(used: usage.Usage, keys: frozenset[Key], to_delete: Collection[
     """Return the reason for keeping a volume; None if it is proven to be unused."""
     guests, all_users = used.guests(keys), used.users_of(keys, to_delete)
     if guests:
-        return f"is a disk of {confidential.sensitive_names(guests)}, or what it is based on"
+        return (
+            "it is a disk, or the backing file of a disk, of "
+            f"{confidential.sensitive_names(guests)}"
+        )
     if all_users:
-        return f"is what {', '.join(all_users)} is based on"
+        return f"it is the backing file of {', '.join(all_users)}"
     reason = used.keep_reason(keys, to_delete)
-    return reason and f"stays: {reason}"
+    return reason
 
 
 def resize(
@@ -360,7 +364,7 @@ def resize(
     if size_bytes < old_bytes and not shrink:
         raise errors.InvalidInput(
             f"volume {name} in {pool} has {units.human_bytes(old_bytes)}, more than "
-            f"{units.human_bytes(size_bytes)}; shrink=True cuts it off"
+            f"{units.human_bytes(size_bytes)}; shrink=True truncates it"
         )
     if size_bytes < old_bytes:
         refuse_written(conn, pool, volume, force)

@@ -459,7 +459,7 @@ def _refuse_existing(bridge: object) -> None:
     name = _named(bridge)
     _refuse_armed()
     if exists(name):
-        raise AlreadyExists(f"{name} exists already, and is left unchanged")
+        raise AlreadyExists(f"{name} already exists, and is left unchanged")
     record = bridge_record(name)
     if record:  # the files of now are ours: they are not what was there before
         raise OperationFailed(

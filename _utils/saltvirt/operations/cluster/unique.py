@@ -54,7 +54,7 @@ def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
     for existing_name, hosts in sorted(guests.items()):
         if existing_name != name and existing_name.lower() == name.lower():
             raise errors.AlreadyExists(
-                f"{name}: {existing_name} exists already, on {', '.join(sorted(hosts))}, and host "
+                f"{name}: {existing_name} already exists, on {', '.join(sorted(hosts))}, and host "
                 f"names do "
                 "not differ by case"
             )
@@ -187,6 +187,6 @@ def silent(
     for host in sorted(names_by_host):
         if name in names_by_host[host] and host in unreachable:
             raise errors.AlreadyExists(
-                f"{name} exists already, on {host}, whose libvirt does not answer"
+                f"{name} already exists, on {host}, whose libvirt does not answer"
             )
     return {host: reason for host, reason in unreachable.items() if host not in names_by_host}

@@ -119,7 +119,7 @@ class _NewName(abc.ABC):
         with reasons:
             if new in locations.guests:
                 places = ", ".join(sorted(locations.guests[new]))
-                raise errors.AlreadyExists(f"{new} exists already, on {places}")
+                raise errors.AlreadyExists(f"{new} already exists, on {places}")
             # a renamed guest no longer has its old name
             lasting_guests = {
                 guest_name: guest_hosts

@@ -538,7 +538,7 @@ def check_name(
         if existing is not None:
             partial_note = f" (being created, or partially created: see virt.repair name={name})"
             raise errors.AlreadyExists(
-                f"{name} exists already, on {host.name}{partial_note * existing.creating}"
+                f"{name} already exists, on {host.name}{partial_note * existing.creating}"
             )
     unique.check(
         fleet, name, unreachable, seeded=init_request.seeded,

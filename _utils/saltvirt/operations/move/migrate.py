@@ -497,7 +497,7 @@ class Migrate:
                 except errors.Refused as exc:
                     # the source reports the refusal, and its message repeats the guest's name
                     refusal = exc.reason.removeprefix(f"{source}: ")
-                    refusal = refusal.removeprefix(f"{self.name} stays on {source}: ")
+                    refusal = refusal.removeprefix(f"cannot migrate {self.name} from {source}: ")
                     refusals.append(f"{target}: {refusal}")
                     self.report.step("refused", f"{self.name}: {refusals[-1]}", host=target)
         raise errors.Refused(f"no host took {self.name} from {source}: {'; '.join(refusals)}")
@@ -584,7 +584,7 @@ class Migrate:
                 if self.target in guest_locations.unreachable
                 else errors.Refused
             )
-            raise error_class(f"{self.name} stays where it is: {reason}")
+            raise error_class(f"cannot migrate {self.name}: {reason}")
 
     def _move(self, source: str, target: str, request: MigrateRequest) -> RecoveryResult:
         watch = (f"salt/virt/migrate/{self.name}/", self._watch)

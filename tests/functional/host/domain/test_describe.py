@@ -46,7 +46,7 @@ def test_a_picture_that_is_too_large_does_not_travel(conn, monkeypatch):
     monkeypatch.setattr(screenshot, "_MAX_EVENT_BYTES", 10)
     dom = conn.lookupByName("test")
     with pytest.raises(
-        errors.OperationFailed, match=r"picture of test has \d+ bytes: use virt\.scr"
+        errors.OperationFailed, match=r"screenshot of test has \d+ bytes: run virt\.scr"
     ):
         screenshot.small(conn, dom, 0, 100)
 
@@ -284,7 +284,7 @@ def test_a_picture_becomes_a_png():
         (b"GIF89a", "in an unknown format"),
         (b"", "in an unknown format"),
         (b"P6\n2 1\n65535\nabcdefabcdef", "in an unknown format"),
-        (b"P6\n2 1\n255\nabcde", "ends too early"),
+        (b"P6\n2 1\n255\nabcde", "is truncated"),
     ],
 )
 def test_what_is_no_picture_is_said(data, why):

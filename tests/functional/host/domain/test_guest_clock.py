@@ -55,12 +55,12 @@ def test_the_agent_sets_it_as_soon_as_it_is_heard():
 
 @pytest.mark.parametrize(("dom", "why"), [
     (Dom("<domain><devices/></domain>"), "it has no guest agent"),
-    (Dom(state=libvirt.VIR_DOMAIN_PAUSED), "it does not run"),
+    (Dom(state=libvirt.VIR_DOMAIN_PAUSED), "the guest is not running"),
     (Dom(fails=10**9), "the agent is not connected"),
 ])  # fmt: skip
 def test_else_it_is_said_what_to_do(dom, why, monkeypatch):
     monkeypatch.setattr(guest_clock, "_TIMEOUT_S", 0.01)
     said = guest_clock.set_now(dom)
     assert f"shows the time of the snapshot ({why})" in said
-    assert said.endswith("`virsh domtime web1 --now` when its agent answers")
+    assert said.endswith("`virsh domtime web1 --now` if its agent responds")
     assert bool(dom.told) is (dom.fails > 0)

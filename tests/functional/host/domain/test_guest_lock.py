@@ -89,7 +89,7 @@ def test_who_is_at_work_is_told_of_held_locks_alone(tmp_path):
     with open(tmp_path / "left.lock", "r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate()
-        assert guest_lock.owners(tmp_path) == {"left": "an operation that has just begun"}
+        assert guest_lock.owners(tmp_path) == {"left": "an operation that has just started"}
 
 
 def test_a_lock_that_its_holder_has_just_removed_is_taken_anew(tmp_path, monkeypatch):
@@ -198,7 +198,7 @@ def test_what_was_written_without_a_lock_is_seen(disk):
         unchanged.check()
         with open(disk, "r+b") as file:
             file.write(b"torn")
-        with pytest.raises(errors.OperationFailed, match="was written to while it was copied"):
+        with pytest.raises(errors.OperationFailed, match="was written to during the copy"):
             unchanged.check()
 
 

@@ -176,7 +176,7 @@ def test_a_foreign_disk_at_a_target_does_not_get_the_name(guest, tmp_path):
     guest.conn.defineXML(there.tostring())
     update, before = guest.modules["virt.update"], domain(guest).tostring()
     larger = [DISKS[0], {**DISKS[1], "size": 8}]
-    why = r"disk data: g1 was given it as .*g1_data.raw, and has .*foreign.raw at vdb"
+    why = r"disk data: g1 was created with .*g1_data.raw, but has .*foreign.raw at vdb"
     for how in ({"disks": larger}, {"disks": larger, "test": True}, {"detach": ["data"]}):
         with pytest.raises(errors.InvalidInput, match=why):
             update("g1", **how)
@@ -253,7 +253,7 @@ def test_a_detached_disk_comes_back_only_as_an_existing_one(guest):
     path.write_bytes(b"x" * (4 << 20))
     update("g1", detach=["data"])
     for test in (True, False):
-        with pytest.raises(errors.AlreadyExists, match=r"g1_data.raw exists already .* existing:"):
+        with pytest.raises(errors.AlreadyExists, match=r"g1_data.raw already exists .* existing:"):
             update("g1", disks=DISKS, test=test)
     assert path.read_bytes() == b"x" * (4 << 20)
     for _ in range(2):
@@ -283,7 +283,7 @@ def at(name, path, **more):
 def test_one_file_is_not_two_new_disks(guest, file, other):
     disks = [DISKS[0], at("one", file / "f.raw"), at("two", file / other)]
     for test in (True, False):
-        with pytest.raises(errors.InvalidInput, match="one and two would be the same data"):
+        with pytest.raises(errors.InvalidInput, match="one and two would use the same data"):
             guest.modules["virt.update"]("g1", disks=disks, test=test)
         with pytest.raises(errors.InvalidInput, match=r"the same (data|place)"):
             guest.init("g2", disk=None, disks=disks, test=test)
@@ -306,7 +306,7 @@ def test_another_name_of_a_guests_file_is_no_second_disk(guest, file):
 def test_one_volume_is_not_two_new_disks(guest):
     there = {"pool": "default-pool", "source_file": "v1", "size": 1, "format": "raw"}
     disks = [{"name": name, **there} for name in ("one", "two")]
-    with pytest.raises(errors.InvalidInput, match="one and two would be the same data"):
+    with pytest.raises(errors.InvalidInput, match="one and two would use the same data"):
         guest.modules["virt.update"]("g1", disks=[DISKS[0], *disks])
 
 

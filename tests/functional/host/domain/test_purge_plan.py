@@ -186,7 +186,7 @@ def test_only_a_file_is_deleted_as_one(place, caplog):  # noqa: F811
     purge.delete_file(str(pipe))
     purge.delete_file(str(place.root / "data"))
     assert pipe.exists()
-    assert f"{pipe} is no file and in no storage pool: it is left" in caplog.messages
+    assert f"{pipe} is not a file and in no storage pool: it is not deleted" in caplog.messages
     purge.delete_file(str(place.root / "gone"))
     with pytest.raises(errors.OperationFailed, match=r"cannot delete .*: Not a directory"):
         purge.delete_file(str(place.base / "x"))
@@ -198,7 +198,7 @@ def test_only_a_file_is_deleted_as_one(place, caplog):  # noqa: F811
 
 def test_nothing_is_deleted_on_another_machine(place, monkeypatch):  # noqa: F811
     monkeypatch.setattr(purge.connection, "is_local", lambda conn: False)
-    with pytest.raises(errors.OperationFailed, match="no storage pool of the host has it"):
+    with pytest.raises(errors.OperationFailed, match="it is in no storage pool of the host"):
         purge.delete_storage(place.conn, str(place.base))
     assert place.base.exists()
 

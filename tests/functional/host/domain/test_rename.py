@@ -114,7 +114,7 @@ def test_a_renamed_system_keeps_what_others_know_it_by(host, image, monkeypatch)
 def test_the_case_of_a_name_can_be_changed(web1):
     assert web1.modules["virt.rename"]("web1", "Web1")["name"] == "Web1"
     assert disks(web1) == ["Web1_data.raw", "Web1_system.qcow2", "web1_lent.raw"]
-    with pytest.raises(errors.AlreadyExists, match=r"Web1 exists already"):
+    with pytest.raises(errors.AlreadyExists, match=r"Web1 already exists"):
         web1.init("web1", disk=None)
 
 
@@ -122,7 +122,7 @@ def test_a_volume_that_libvirt_cannot_rename_is_named_and_is_not_the_next_guests
     """As of a pool of logical volumes."""
     given = {"disk": None, "disks": [{"name": "root", "size": 4, "pool": "default-pool"}]}
     host.init("web1", **given)
-    words = "libvirt gives the volumes of pool default-pool no other name"
+    words = "libvirt cannot rename the volumes of pool default-pool"
     assert host.modules["virt.rename"]("web1", "web2")["kept"] == {"/default-pool/web1_root": words}
     with pytest.raises(
         errors.AlreadyExists, match=r"web1_root already: it is a disk of web2: give"
@@ -139,7 +139,7 @@ def test_a_file_that_keeps_its_name_is_not_offered_to_the_next_guest(web1, monke
     with pytest.raises(errors.AlreadyExists, match=r"as it is: it is a disk of web2: give system"):
         web1.init("web1", **given)
     web1.conn.lookupByName("web2").undefine()
-    with pytest.raises(errors.AlreadyExists, match=r"as it is: existing: True uses it, when it is"):
+    with pytest.raises(errors.AlreadyExists, match=r"overwritten: existing: True uses it if it"):
         web1.init("web1", **given)
 
 
@@ -148,7 +148,7 @@ def test_a_disk_that_the_guest_had_before_is_named(web1):
     web1.modules["virt.update"]("web1", detach=["data"])
     told = web1.modules["virt.rename"]("web1", "web2")["warnings"]
     path = web1.images / "web1_data.raw"
-    assert [one.partition(", is no disk of web2")[0] for one in told] == [
+    assert [one.partition(", is not a disk of web2")[0] for one in told] == [
         f"{path} is named after web1"
     ]
     assert path.exists()
@@ -184,9 +184,9 @@ def a_snapshot(web1):
     ("trouble", "new", "why"),
     [
         (running, "web2", "is running: stop it first"),
-        (a_file_in_the_way, "web2", "web2_data.raw exists already"),
+        (a_file_in_the_way, "web2", "web2_data.raw already exists"),
         (a_snapshot, "web2", "snapshots, which would be lost"),
-        (lambda web1: None, "test", "test exists already"),
+        (lambda web1: None, "test", "test already exists"),
         (lambda web1: None, "a/b", "cannot be"),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off,
     """By the new name it could be started here while it runs there, and what was made for it there
     would stay."""
     broken_off(phase)
-    words = r"a migration of web1 from here was broken off: salt-run virt.migrate_recover web1 ends"
+    words = r"a migration of web1 from this host was interrupted: salt-run virt.migrate_recover"
     with pytest.raises(errors.VirtError, match=words):
         web1.modules["virt.rename"]("web1", "web2")
     assert names(web1) == ["test", "web1"]
@@ -490,7 +490,7 @@ def test_variables_are_in_the_way_as_a_disk_is_and_go_back_when_it_fails(web1, t
     with_variables(web1, "web1", old)
     old.write_bytes(b"web1's")
     new.write_bytes(b"another's")
-    with pytest.raises(errors.AlreadyExists, match=r"web2_VARS\.fd exists already"):
+    with pytest.raises(errors.AlreadyExists, match=r"web2_VARS\.fd already exists"):
         web1.modules["virt.rename"]("web1", "web2")
     new.unlink()
     with pytest.raises(errors.VirtError, match=r"web1|web2|seed|image|disk"):
@@ -537,7 +537,7 @@ def test_no_guest_is_made_on_the_variables_of_another(web1, tmp_path, monkeypatc
     with pytest.raises(errors.AlreadyExists) as caught:
         web1.init("web9", disk=None)
     assert caught.value.text == (
-        f"libvirt would keep the firmware's variables of web9 in {path}, which web1 has"
+        f"libvirt would store the firmware variables of web9 in {path}, which web1 has"
     )
     assert names(web1) == ["test", "web1"]
     assert path.read_bytes() == b"web1's"

@@ -48,7 +48,7 @@ def test_a_guest_that_is_there_as_it_was_here_has_moved(peer, dom, active):
 
 
 def test_a_guest_that_is_not_there_has_not_moved(peer, dom):
-    words = "libvirt reported success, but on .* the guest is unknown; nothing was removed"
+    words = "libvirt reported success, but on .* the guest is unknown; nothing was deleted"
     with pytest.raises(errors.MigrationFailed, match=words):
         confirm.confirm(dom.connect(), peer, report(dom))
 
@@ -56,7 +56,7 @@ def test_a_guest_that_is_not_there_has_not_moved(peer, dom):
 @pytest.mark.parametrize(("was", "words"), [(True, "is not active"), (False, "is active")])
 def test_a_guest_that_is_there_otherwise_has_not_moved(peer, dom, was, words):
     came(peer, dom, start=not was)
-    with pytest.raises(errors.MigrationFailed, match=f"the guest {words}; nothing was removed"):
+    with pytest.raises(errors.MigrationFailed, match=f"the guest {words}; nothing was deleted"):
         confirm.confirm(dom.connect(), peer, report(dom, was))
 
 
@@ -226,5 +226,5 @@ def test_what_could_not_be_noted_is_said_with_what_is_kept(place, gone, monkeypa
     _, kept = confirm.remove_source(place.conn, WEB1, [str(place.base)])
     assert "were not asked; " in kept[str(place.base)]
     assert kept[str(place.base)].endswith(
-        "it could not be noted: [Errno 28] No space left on device"
+        "it could not be recorded: [Errno 28] No space left on device"
     )

@@ -189,7 +189,7 @@ def test_what_is_changed_at_the_last_moment_stays(here, monkeypatch):
 def test_what_is_said_to_be_deleted_is(here, monkeypatch):
     path = here.note()
     monkeypatch.setattr(purge, "delete_storage", lambda conn, path: None)
-    assert here.clean() == ([], {str(here.base): "it is still there"})
+    assert here.clean() == ([], {str(here.base): "it still exists"})
     assert os.path.exists(path)
 
 
@@ -245,7 +245,7 @@ def test_where_it_cannot_be_noted_the_move_stands(here, monkeypatch, tmp_path):
     (tmp_path / "a file").touch()
     report = WEB1
     _, kept = confirm.remove_source(here.conn, report, [str(here.base)])
-    assert "it could not be noted" in kept[str(here.base)]
+    assert "it could not be recorded" in kept[str(here.base)]
 
 
 def test_what_a_guest_here_uses_is_not_noted(here):
@@ -342,7 +342,7 @@ def test_nothing_goes_while_the_guest_is_on_its_way_again(here):
     os.makedirs(reservations.FOLDER)
     with open(mine, "wb"):
         pass
-    with pytest.raises(errors.OperationFailed, match="being moved to this host again"):
+    with pytest.raises(errors.OperationFailed, match="being migrated to this host again"):
         here.clean()
     assert here.base.exists()
     here.guest(name="web1")
@@ -419,7 +419,7 @@ def test_what_is_no_note_is_no_order(here, file, text, caplog):
     assert target_leftovers.names() == []
     assert here.clean() == ([], {})
     assert here.base.exists()
-    assert "web1~2 is no note of a migration, or not whole" in caplog.messages
+    assert "web1~2 is not a complete record of a migration" in caplog.messages
 
 
 class Cloud:

@@ -166,6 +166,6 @@ def test_a_guest_that_is_started_meanwhile_is_not_moved(dom, peer, monkeypatch, 
         dom.create()
     else:
         monkeypatch.setattr(offline, "_snapshots", lambda dom, there, fitted: dom.create())
-    with pytest.raises(errors.MigrationFailed, match="web1 was started while it was being moved"):
+    with pytest.raises(errors.MigrationFailed, match="web1 was started during its migration"):
         offline.define(target_files.MigrationTarget(peer, None, None, None), dom, REPORT, HOST)
     assert (len(peer.listAllDomains()) == 0) == (when == "before")

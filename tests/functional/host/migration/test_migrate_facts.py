@@ -268,7 +268,7 @@ def test_what_the_target_has_at_the_path_of_a_device(conn, monkeypatch):
     assert "no world-wide number" in seen("old", plain)[3]
     why = seen("new", plain, None)
     assert why[:3] == (False, None, None)
-    assert why[3].endswith("and the target has no storage pool into which it could be copied")
+    assert why[3].endswith("and the target has no storage pool to which it could be copied")
     report = GuestReport(
         "web1", "u", "hv1", True, "running", disks=(DiskReport("vda", "block", "/dev/vg/new"),)
     )
@@ -464,7 +464,7 @@ def test_of_a_device_nothing_is_known_before_it_is_made(conn, monkeypatch):
     assert found.info()[1:] == [2**20, 2**20], "all of its room"
     look, why = remote_storage.inspect_claim(conn, pending)
     assert look is None
-    assert "a device that the migration was about to make" in why
+    assert "a device that the migration was about to create" in why
 
 
 def test_a_device_of_another_size_than_the_guests_is_not_left_there(conn, monkeypatch):
@@ -472,7 +472,7 @@ def test_a_device_of_another_size_than_the_guests_is_not_left_there(conn, monkey
     pool = conn.storagePoolCreateXML(LOGICAL)
     rounded = "<volume><name>lv</name><capacity>4194304</capacity></volume>"
     monkeypatch.setattr(remote_storage, "_create_volume", lambda pool, xml: pool.createXML(rounded))
-    with pytest.raises(errors.OperationFailed, match="/dev/vg/lv would be of another size on the"):
+    with pytest.raises(errors.OperationFailed, match="/dev/vg/lv would have a different size"):
         remote_storage.create(pool, "/dev/vg/lv", "raw", 2**20)
     assert pool.listVolumes() == []
 

@@ -206,7 +206,7 @@ def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
     broken_off(job, dom, MOVING)
     with pytest.raises(errors.ConnectionFailed, match=r"virt\.migrate_recover web1 lost=hv2"):
         api.recover(dom.connect(), job)
-    with pytest.raises(errors.InvalidInput, match="was on its way to hv2, not to hv9"):
+    with pytest.raises(errors.InvalidInput, match="was being migrated to hv2, not to hv9"):
         api.recover(dom.connect(), job, lost="hv9")
     assert (unfinished(job), given_up) == (["web1"], [])
     done = api.recover(dom.connect(), job, lost="hv2")
@@ -248,7 +248,7 @@ def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, bac
         )
         target.volume(now, make=True)
     why = api.recover(dom.connect(), job).left["hv2"]
-    assert ("has a guest web1" if back == "as a guest" else "being moved to hv2 again") in why
+    assert ("has a guest web1" if back == "as a guest" else "being migrated to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(job) == ["web1@hv2"]
 
@@ -357,7 +357,7 @@ def test_start_asks_for_it(virt, dom, job, monkeypatch):
     broken_off(job, dom, MOVING)
     whole = move_journal.require_startable
     monkeypatch.setattr(move_journal, "require_startable", lambda found: whole(found, job.journals))
-    with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
+    with pytest.raises(errors.VirtError, match="target of an interrupted migration"):
         virt["virt.start"]("web1")
     assert not dom.isActive()
 
@@ -378,7 +378,7 @@ def test_what_waits_here_for_its_target_is_not_resumed(virt, dom, job, monkeypat
     if phase == PREPARING or found == Side("paused"):
         assert virt["virt.resume"]("web1") is True
         return
-    with pytest.raises(errors.VirtError, match="may be on the target of a migration"):
+    with pytest.raises(errors.VirtError, match="target of an interrupted migration"):
         virt["virt.resume"]("web1")
     assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
 
@@ -405,7 +405,7 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
     dom.suspend()
     target.up = answers
     if after == "not known":
-        with pytest.raises(errors.MigrationFailed, match=r"virt\.resume web1, or virt\.stop it"):
+        with pytest.raises(errors.MigrationFailed, match=r"virt\.resume web1 or virt\.stop web1"):
             api.recover(dom.connect(), job)
         assert dom.state()[0] == libvirt.VIR_DOMAIN_PAUSED
         assert unfinished(job) == ["web1"], "virt.repair names it"

@@ -134,7 +134,7 @@ def test_a_copy_that_came_short_is_not_left_as_whole(base):
             self.peer.files[path] = CONTENT[:-1]
 
     target = Short(Peer())
-    with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
+    with pytest.raises(errors.MigrationFailed, match="changed during the copy"):
         backing_images.transfer(target, base)
     assert target.peer.same == [] and target.made == [
         storage.incoming_path(base.path),
@@ -220,7 +220,7 @@ def test_an_image_that_somebody_writes_to_is_not_left_as_whole(base):
             os.utime(path, (1, 1))
 
     target = Changing(Peer())
-    with pytest.raises(errors.MigrationFailed, match="changed while it was copied"):
+    with pytest.raises(errors.MigrationFailed, match="changed during the copy"):
         backing_images.transfer(target, base)
     assert target.made == [storage.incoming_path(base.path), base.path]  # both are taken back
 

@@ -159,7 +159,7 @@ def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path, monkey
     with journal:
         monkeypatch.undo()
         assert open_files() == before + 1
-        with pytest.raises(OperationFailed, match="another migration of web1 is at work here"):
+        with pytest.raises(OperationFailed, match="another migration of web1 is in progress"):
             move_journal.MigrationJournal(tmp_path, "web1").__enter__()
 
 

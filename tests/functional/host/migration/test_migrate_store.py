@@ -177,8 +177,8 @@ def test_a_disk_whose_data_is_in_another_file_is_not_moved(conn, tmp_path, below
     [plan] = storage.plan([disk], {})
     assert plan.method == storage.REFUSED
     assert plan.reason == (
-        f"{image} keeps its data in another file, {data}: convert it to one without "
-        "(qemu-img convert)"
+        f"{image} stores its data in another file, {data}: convert it to an image "
+        "without one (qemu-img convert)"
     )
 
 

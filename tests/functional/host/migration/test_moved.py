@@ -38,7 +38,7 @@ def test_a_guest_that_moved_away_is_not_made_again(host, tmp_path):  # noqa: F81
     folder = departures.FOLDER
     departures.record_departure(name, "hv2")
     try:
-        with pytest.raises(errors.VirtError, match=rf"{name} was moved from here to hv2 on 2"):
+        with pytest.raises(errors.VirtError, match=rf"{name} was migrated from here to hv2 on 2"):
             guests.running(Host(host.modules), name, **GIVEN)
         assert name not in host.modules["virt.list_domains"]()
         host.init(name, disk=None)  # whoever says so gets it

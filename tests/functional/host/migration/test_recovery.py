@@ -295,7 +295,9 @@ def test_a_guest_runs_on_where_its_migration_paused_it(dom, step, state, end):
     dom.create()
     dom.suspend()
     about = report(dom, active=True, state=state)
-    words = re.escape("web1 is paused on hv1, by its migration or by somebody else: virt.resume")
+    words = re.escape(
+        "web1 is paused on hv1, by its migration or by another program: run virt.resume"
+    )
     said = pytest.raises(errors.MigrationFailed, match=words)
     with said if end == "said" else contextlib.nullcontext():
         recovery.resume_source(dom.connect(), about, step)
@@ -386,13 +388,13 @@ def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, j
     journal = begun(job, about, created=("/there",), left=("/here",), phase=phase)
     words = (
         r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again from "
-        r"that file; if it was removed on purpose, salt-run virt.migrate_recover web1 removed=True$"
+        r"that file; if it was removed intentionally, salt-run virt.migrate_recover web1"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         recovery.recover(conn, journal, job)
     assert (done, journal.read().phase) == ([], phase)
     found = recovery.recover(conn, journal, job, removed=True)
-    kept = {"/here": "web1 left this file before it was removed"}
+    kept = {"/here": "web1 created this file before it was removed"}
     assert (found.outcome, found.kept) == ("removed", kept)
     assert done == [("cleaned" if phase == PREPARING else "released", ("/there",))]
     assert journal.read() is None
@@ -430,7 +432,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     another = conn.defineXML(text)
     found = ended(another, job, about)
     assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
-    why = "another guest has the name web1 on this host now: check to which guest this file belongs"
+    why = "another guest now has the name web1 on this host: check to which guest this file belongs"
     gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
     assert (found.deleted, found.kept) == (gone, kept)
     assert done == [("released" if there else "cleaned", ("/there",))]
@@ -440,7 +442,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
 def test_nothing_is_done_while_libvirt_moves_it(peer, dom, job, done, monkeypatch):
     monkeypatch.setattr(recovery, "has_job", lambda _dom: True)
     dom.create()
-    words = "libvirt is still moving web1 to qemu.*: wait for it, or end it with virt.migrate_abort"
+    words = "libvirt is still migrating web1 to qemu.*"
     with pytest.raises(errors.OperationFailed, match=words):
         ended(dom, job, report(dom, **RUNS))
     assert done == []

@@ -15,7 +15,7 @@ from tests.functional.host.migration.test_migrate_faults import dom, job  # noqa
 from tests.functional.host.migration.test_recovery import done, strict  # noqa: F401
 from tests.functional.host.migration.test_unreachable_target import dead  # noqa: F401
 
-WHY = "web1 is on hv3 by now: check it there before you delete this file"
+WHY = "web1 is now on hv3: check it there before you delete this file"
 
 
 def end(conn, job, about, **more):
@@ -36,7 +36,7 @@ def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, ph
     made = "cleaned" if phase == PREPARING else "released"
     assert done == [(made, ("/there",))], "the target may keep disks on purpose (keep_source)"
     assert unfinished(job) == {}
-    assert "was moved from here to hv3" in departures.departure_reason("web1")
+    assert "was migrated from here to hv3" in departures.departure_reason("web1")
 
 
 def test_what_stays_here_on_purpose_is_not_named(peer, dom, job, done):
@@ -86,7 +86,7 @@ def test_a_target_that_is_dead_is_not_needed(dead, dom):
 
 
 def test_a_dead_target_and_an_old_definition_are_for_a_person(dead, dom):
-    with pytest.raises(errors.MigrationFailed, match="web1 is on hv3 by now, and defined on hv1"):
+    with pytest.raises(errors.MigrationFailed, match="web1 is now on hv3, and also defined on hv1"):
         end(dom.connect(), dead, report(dom))
     assert [*unfinished(dead)] == ["web1"]
 

@@ -96,7 +96,7 @@ def test_a_guest_that_only_the_lost_host_had_is_not_said_to_be_here(dead, dom):
     dom.undefine()
     words = (
         r"web1 cannot run here without hv2: it is on neither host; .* is in .*/web1\.json: define "
-        r"it again from that file; if it was removed on purpose, remove that file$"
+        r"it again from that file; if it was removed intentionally, remove that file$"
     )
     with pytest.raises(errors.MigrationFailed, match=words):
         end(conn, dead, about, "hv2")
@@ -110,7 +110,7 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
     with pytest.raises(errors.ConnectionFailed, match=r"lost=hv2$"):
         end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
     found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
-    why = "web1 was moved to hv2, which is lost: it may be the last there is of it"
+    why = "web1 was migrated to hv2, which is lost: this may be its last copy"
     assert (found.outcome, found.target, found.kept) == ("moved", "hv2", {"/vm/web1": why})
     assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
     assert unreachable_target.leftover_keys(dead.journals) == []
@@ -143,9 +143,9 @@ def test_a_guest_that_its_migration_has_paused_runs_on(dead, dom):
 def test_nothing_is_decided_while_libvirt_is_at_work(dead, dom, monkeypatch):
     monkeypatch.setattr(recovery, "has_job", lambda _dom: True)
     dom.create()
-    with pytest.raises(errors.OperationFailed, match="libvirt is still moving web1"):
+    with pytest.raises(errors.OperationFailed, match="libvirt is still migrating web1"):
         end(dom.connect(), dead, report(dom, active=True, state="running"), "hv2")
-    with pytest.raises(errors.OperationFailed, match="libvirt is still moving web1"):
+    with pytest.raises(errors.OperationFailed, match="libvirt is still migrating web1"):
         unreachable_target._settle_on_source(
             dom.connect(), move_journal.MigrationJournal(dead.journals, "web1"),
             move_journal.MigrationJournal(dead.journals, "web1").require_entry(), "hv2",
@@ -238,8 +238,8 @@ def test_what_is_of_a_guest_that_is_there_again_stays(peer, job, cleaned, back):
     gone, _, still = unreachable_target.hand_over(job)
     assert bool(cleaned) == bool(gone) == (back == "not") != os.path.exists(path)
     words = {
-        "not": "", "on its way": "web1 is being moved to hv2 again: wait for it",
-        "by its UUID": "hv2 has a guest web1, and files of a migration that was broken off",
+        "not": "", "on its way": "web1 is being migrated to hv2 again: wait for it",
+        "by its UUID": "hv2 has a guest web1, and files of an interrupted migration",
         "by its name": "salt hv2 virt.undefine web1 leaves its disks",
     }  # fmt: skip
     assert words[back] in still.get("hv2", "")

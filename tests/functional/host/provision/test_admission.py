@@ -79,8 +79,8 @@ def test_what_a_call_gives_is_taken_from_it():
     ("given", "words"),
     [
         ({"placement": []}, "placement: it is not a mapping"),
-        ({"overcommit": 1}, "overcommit 1 is not True or False"),
-        ({"overcommit": "no"}, "overcommit 'no' is not True or False"),
+        ({"overcommit": 1}, "invalid overcommit: 1"),
+        ({"overcommit": "no"}, "invalid overcommit: 'no'"),
     ],
 )
 def test_what_is_none_of_these_is_named(given, words):
@@ -113,7 +113,7 @@ DEAD = "1:2:of another boot"
 @pytest.mark.parametrize(
     ("creating", "words"),
     [
-        (None, "web1 exists already on"), ("mine", "web1 is being created on .* right now"),
+        (None, "web1 already exists on"), ("mine", "web1 is being created on .* right now"),
         (DEAD, None),
     ],
 )  # fmt: skip
@@ -132,12 +132,12 @@ def test_a_name_is_free_where_nobody_has_it_or_is_at_work_on_it(conn, creating, 
 
 def test_a_name_that_differs_by_case_alone_is_taken(conn):
     guest(conn, name="web1")
-    with pytest.raises(errors.AlreadyExists, match=r"WEB1: web1 exists already on .* by case"):
+    with pytest.raises(errors.AlreadyExists, match=r"create WEB1: web1 already exists"):
         admission.refuse_name_in_use(conn, "WEB1")
 
 
 def test_a_guest_without_a_record_has_its_name(conn):
-    with pytest.raises(errors.AlreadyExists, match="test exists already on"):
+    with pytest.raises(errors.AlreadyExists, match="test already exists on"):
         admission.refuse_name_in_use(conn, "test")
     assert creation.interrupted(conn, "test") is None
 

@@ -59,7 +59,7 @@ def test_what_somebody_has_put_in_its_place_is_not_removed_for_who_wants_to_use_
     disk = half.images / "g1_system.qcow2"
     disk.write_bytes(b"a backup of mine")
     for test in (True, False):
-        with pytest.raises(errors.Incomplete, match=r"g1_system.qcow2 is either what an interrupt"):
+        with pytest.raises(errors.Incomplete, match=r"g1_system.qcow2 is either a leftover of"):
             half.init(disks=[{**SYSTEM, "existing": True, "format": "qcow2"}], test=test)
     assert disk.read_bytes() == b"a backup of mine"
     half.init(image=half.image, disks=[SYSTEM])
@@ -99,7 +99,7 @@ def test_what_somebody_has_put_in_its_place_stays(marked, how):
     assert plan["keep"] == {str(marked.disk): purge.OTHER_FILE}
     if how == "init":
         for test in (True, False):
-            with pytest.raises(errors.AlreadyExists, match=r"g1_system.qcow2 exists already"):
+            with pytest.raises(errors.AlreadyExists, match=r"g1_system.qcow2 already exists"):
                 marked.init(image=marked.image, disks=[SYSTEM], test=test)
     elif how == "existing":
         marked.init(disks=[{**SYSTEM, "existing": True, "format": "qcow2"}])
@@ -137,7 +137,7 @@ TESTS = ("start", "update", "clone", "rename")
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_refuses_it_and_says_what_to_do(half, verb):
-    words = r"^cannot .* g1 on .*: its creation was interrupted: salt-run virt.repair name=g1 shows"
+    words = r"^cannot .* g1 on .*: its creation was interrupted: run salt-run virt.repair name=g1"
     with pytest.raises(errors.Incomplete, match=words):
         half.modules[f"virt.{verb}"](*VERBS[verb])
     is_as_it_was(half)
@@ -196,7 +196,7 @@ def test_each_function_that_locks_a_guest_refuses_it_or_is_named_here():
 @pytest.mark.parametrize("test", [True, False])
 def test_another_guest_is_not_renamed_to_its_name(half, test):
     half.init(name="g2", image=half.image, disks=[SYSTEM])
-    words = "g1 exists already on .*, and its creation was interrupted: .* name=g1 shows"
+    words = "g1 already exists on .*, and its creation was interrupted: .* name=g1"
     with pytest.raises(errors.AlreadyExists, match=words):
         half.modules["virt.rename"]("g2", "g1", test=test)
     assert names(half) == ["g1", "g2", "test"]
@@ -268,8 +268,8 @@ def test_the_room_of_its_disks_is_given_to_the_same_request():
 # -- one that was started ----------------------------------------------------------------------
 
 STAYS = (
-    r"g1 on \S+ stays: its creation was interrupted, but it is running: salt \S+ "
-    r"virt.mark_complete g1 keeps it as it is, salt-run virt.purge g1 force=True removes it"
+    r"g1 on \S+ was not changed: its creation was interrupted, but it is running: salt \S+ "
+    r"virt.mark_complete g1 keeps it as it is, salt-run virt.purge g1 force=True deletes it"
 )
 
 

@@ -84,7 +84,7 @@ def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
     made = host.init(**given)
     assert told["disks"] == made["disks"]
     for wrong in ({"name": "g1"}, {"cpu": 17}, {"disk": "nope"}, {"name": "g2", "colour": "red"}):
-        with pytest.raises(errors.VirtError, match=r"exists already|vCPUs|unknown"):
+        with pytest.raises(errors.VirtError, match=r"already exists|vCPUs|unknown"):
             host.init(test=True, **{"name": "g3", **wrong})
 
 
@@ -153,8 +153,8 @@ def test_only_what_was_made_is_purged_when_that_is_asked_for(host, tmp_path):
         "</domain>"
     )
     for which, plan in [
-        ("none", {"delete": [], "keep": {str(data): "not made for this guest"}}),
-        ("made", {"delete": [], "keep": {str(data): "not made for this guest"}}),
+        ("none", {"delete": [], "keep": {str(data): "not created for this guest"}}),
+        ("made", {"delete": [], "keep": {str(data): "not created for this guest"}}),
         ("own", {"delete": [str(data)], "keep": {}}),
     ]:
         host.conn.defineXML(xml)
@@ -208,7 +208,7 @@ def test_start_is_read_back(host, image):
     [
         ({"name": "a b"}, "InvalidInput", "cannot be a guest's name"),
         ({"name": "../x"}, "InvalidInput", "cannot be a guest's name"),
-        ({"name": "test"}, "AlreadyExists", "test exists already on"),
+        ({"name": "test"}, "AlreadyExists", "test already exists on"),
         ({"cpu": 0}, "InvalidInput", "cpu"),
         ({"cpu": 17}, "NoRoom", "17 vCPUs requested, the host has 16 CPUs"),
         ({"mem": "two"}, "InvalidInput", "mem"),
@@ -216,11 +216,11 @@ def test_start_is_read_back(host, image):
         ({"image": "/nowhere"}, "NotFound", "image /nowhere does not exist"),
         ({"image": "/etc/hostname"}, "ImageError", "is not a disk image"),
         ({"image": "pool://no/x.qcow2"}, "NotFound", "use storage pool no"),
-        ({"image": "pool://default-pool/x"}, "NotFound", "no volume x in storage pool default-"),
+        ({"image": "pool://default-pool/x"}, "NotFound", "default-pool has no volume x"),
         ({"image": "pool://x"}, "InvalidInput", "pool://POOL/VOLUME"),
         ({"disk": "nope"}, "InvalidInput", "disk profile: unknown 'nope'"),
         ({"nic": "nope"}, "InvalidInput", "nic profile: unknown 'nope'"),
-        ({"disks": [{"name": "system", "size": 1}]}, "InvalidInput", "is never shrunk"),
+        ({"disks": [{"name": "system", "size": 1}]}, "InvalidInput", "are never shrunk"),
         ({"disks": [{"name": "d", "size": 1, "pool": "no"}]}, "NotFound", "use storage pool no"),
         ({"interfaces": [{"name": "e", "bridge": "nobr"}]}, "Refused", "no bridge nobr"),
         ({"interfaces": [{"name": "e", "network": "non"}]}, "Refused", "no active .* network non"),
@@ -292,7 +292,7 @@ def test_a_disk_that_looks_like_more_than_raw_needs_a_format(host, tmp_path, for
     write_header(disk, "/etc/shadow")
     given = {"name": "old", "source_file": str(disk), **({"format": format} if format else {})}
     if format is None:
-        with pytest.raises(errors.VirtError, match="looks like qcow2: say which format"):
+        with pytest.raises(errors.VirtError, match="looks like qcow2: set its format"):
             host.init(disk=None, disks=[given])
         shared = RAW_GUEST.format(disk).replace("<target", "<shareable/><target")
         host.conn.defineXML(shared)  # what it declares holds for the disk
@@ -382,7 +382,7 @@ def test_a_pipe_is_not_waited_for_to_be_uploaded(host, tmp_path):
     pool = host.conn.storagePoolLookupByName("default-pool")
     pool.createXML("<volume><name>v</name><capacity>1048576</capacity></volume>")
     try:
-        with pytest.raises(errors.VirtError, match="no file or block device"):
+        with pytest.raises(errors.VirtError, match="not a file or block device"):
             host.modules["virt.volume_upload"]("default-pool", "v", str(tmp_path / "pipe"))
     finally:
         pool.storageVolLookupByName("v").delete()
@@ -409,7 +409,7 @@ def test_a_disk_is_a_file_or_a_block_device(host, tmp_path):
 def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
     host.init(image=image)
     before = host.conn.lookupByName("g1").XMLDesc()
-    with pytest.raises(errors.VirtError, match="g1 exists already"):
+    with pytest.raises(errors.VirtError, match="g1 already exists"):
         host.init(image=image)
     assert host.conn.lookupByName("g1").XMLDesc() == before
     assert files(host) == ["g1_system.qcow2"]
@@ -417,7 +417,7 @@ def test_a_second_init_of_the_name_leaves_the_first_alone(host, image):
 
 def test_a_file_in_the_way_is_left_as_it_is(host, image):
     (host.images / "g1_system.qcow2").write_text("precious")
-    with pytest.raises(errors.VirtError, match="exists already and is left as it is"):
+    with pytest.raises(errors.VirtError, match="already exists and is not overwritten"):
         host.init(image=image)
     assert (host.images / "g1_system.qcow2").read_text() == "precious"
     assert "g1" not in names(host)
@@ -537,7 +537,7 @@ def test_the_module_seeds_only_what_nobody_uses(host, image, monkeypatch):
     disk, dom = host.images / "one_system.qcow2", host.conn.lookupByName("one")
     assert seed(disk, format="qcow2") is True
     dom.create()
-    with pytest.raises(errors.Refused, match=r"one_system.qcow2 is not seeded: it is used by one"):
+    with pytest.raises(errors.Refused, match=r"cannot seed .*one_system.qcow2: one uses it"):
         seed(disk, format="qcow2")
     dom.managedSave()
     with pytest.raises(errors.Refused, match="cannot seed a disk of one: it has saved memory"):
@@ -550,7 +550,7 @@ def test_the_module_seeds_only_what_nobody_uses(host, image, monkeypatch):
         seed(disk, format="qcow2")
     (host.images / "_base").mkdir()
     os.link(image, host.images / "_base" / "image.raw")
-    with pytest.raises(errors.Refused, match="is an image of the cache, from which guests are"):
+    with pytest.raises(errors.Refused, match="is a cached image, from which guests are"):
         seed(host.images / "_base" / "image.raw", format="raw")
     assert seeded == ["one_system.qcow2"] * 2
 
@@ -638,7 +638,7 @@ def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image
         return method
 
     monkeypatch.setattr(clone, "_fill", filled)
-    with pytest.raises(errors.OperationFailed, match=r"base.raw was written to while it was copie"):
+    with pytest.raises(errors.OperationFailed, match=r"base.raw was written to during the copy"):
         host.init("web9", image=image, disks=[{"name": "system", "size": 16}])
     assert (names(host), files(host)) == (["test"], [])
 
@@ -668,7 +668,7 @@ def test_an_image_for_a_volume_that_is_there_is_refused(host, image):
     pool = host.conn.storagePoolLookupByName("default-pool")
     pool.createXML("<volume><name>there</name><capacity>16777216</capacity></volume>")
     disk = {"name": "system", "pool": "default-pool", "source_file": "there", "image": image}
-    with pytest.raises(errors.AlreadyExists, match="there already, which an image does not over"):
+    with pytest.raises(errors.AlreadyExists, match="there, which an image does not over"):
         host.init(disk=None, disks=[disk])
 
 
@@ -686,7 +686,7 @@ def test_a_disk_is_shared_by_all_its_guests_or_by_none(host, tmp_path):
     disk = {"name": "quorum", "source_file": str(tmp_path / "quorum"), "format": "raw"}
     shared = {**disk, "shareable": True}
     host.init("one", disk=None, disks=[disk])
-    with pytest.raises(errors.Refused, match="a disk of one, which does not share it"):
+    with pytest.raises(errors.Refused, match="a disk of one, whose definition does not share it"):
         host.init("two", disk=None, disks=[shared])
     os.link(tmp_path / "quorum", tmp_path / "second")
     with pytest.raises(errors.Refused, match="quorum is a disk of one, which does not share it"):
@@ -706,7 +706,7 @@ def test_what_a_disk_is_based_on_is_shared_by_nobody(host, image):
     host.init("above", image=image, enable_qcow=True)
     shared = {"name": "a", "source_file": image, "format": "raw", "shareable": True}
     for test in (True, False):
-        with pytest.raises(errors.Refused, match=r"of above is based on .*: no guest writes to it"):
+        with pytest.raises(errors.Refused, match=r"of above is based on .*: no guest may write"):
             host.init("two", disk=None, disks=[shared], test=test)
 
 

@@ -91,7 +91,7 @@ def test_what_an_earlier_one_left_stays_written_down(at):
 
 @pytest.mark.parametrize("name", ["../web1", "a/b", "a\0b"])
 def test_a_name_that_leads_elsewhere_has_no_note(at, name):
-    with pytest.raises(errors.InvalidInput, match="is no guest's name"):
+    with pytest.raises(errors.InvalidInput, match="is not a valid name of a guest"):
         disk_journal.read(name)
 
 
@@ -418,7 +418,7 @@ def test_a_volume_on_a_server_is_no_place_on_this_host(at, monkeypatch):
 def test_what_cannot_be_written_down_is_an_error(at):
     os.makedirs(os.path.dirname(disk_journal.FOLDER))
     os.symlink("nowhere", disk_journal.FOLDER)
-    with pytest.raises(errors.OperationFailed, match="cannot write down which disks are made for"):
+    with pytest.raises(errors.OperationFailed, match="cannot record the disks of"):
         disk_journal.DiskJournal("web1", "virt.update", [work(at.own)])
 
 
@@ -438,7 +438,7 @@ def test_the_log_says_what_was_deleted(at, caplog):
     made(at, at.died())
     caplog.set_level("INFO", disk_journal.log.name)
     at.remove()
-    assert f"{at.own}, made for web1 by virt.update, was deleted" in caplog.messages
+    assert f"{at.own}, created for web1 by virt.update, was deleted" in caplog.messages
 
 
 def test_only_what_is_proven_twice_is_handed_to_the_deletion(at, monkeypatch):

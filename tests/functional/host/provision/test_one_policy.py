@@ -239,5 +239,5 @@ def test_the_sources_overcommit_says_nothing_of_the_targets_room(made, monkeypat
     modules["virt.migrate"]("test", "hyper2")
     modules["virt.migrate"]("test", "hyper2", overcommit=True)
     assert [order.overcommit for order in orders] == [False, True]
-    with pytest.raises(errors.VirtError, match="overcommit 'no' is not True or False"):
+    with pytest.raises(errors.VirtError, match="invalid overcommit: 'no'"):
         modules["virt.migrate"]("test", "hyper2", overcommit="no")

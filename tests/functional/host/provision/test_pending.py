@@ -135,7 +135,7 @@ def test_a_disk_that_was_not_released_is_meant_by_its_name(host, monkeypatch):
     done = host.update(detach=["data"])
     assert "has not released it" in done["errors"][0] and "warnings" not in done
     assert tried == ["disks:vdb"] * 2
-    why = r"vdb is the disk more .* runs with the disk data"
+    why = r"vdb is disk more .* running guest has disk data"
     with pytest.raises(errors.InvalidInput, match=why):
         host.update(detach=["vdb"])
     assert [disk.source.file for disk in stored_of(dom).disks] == stored
@@ -417,7 +417,9 @@ def test_a_disk_that_was_not_released_does_not_grow_for_the_next_one(host, monke
     assert done["definition"] is False
     sizes = [path.stat().st_size for path in (old, new)]
     done = host.update(disks=[SYSTEM, {**more, "size": 4 * DATA["size"]}])
-    still = f"g1 still runs with {old} at vdb, and its definition has {new} there: stop it first"
+    still = (
+        f"g1 is still running with {old} at vdb, but its definition has {new} there: stop it first"
+    )
     assert still in done["warnings"][0]
     with pytest.raises(errors.Refused, match=still):
         resize.grow(host.conn, "g1", "vdb", 8 * sizes[1])

@@ -42,7 +42,7 @@ from tests.functional.host.provision.test_update import SYSTEM, guest  # noqa: F
 from tests.functional.host.storage.test_usage import GUEST
 from tests.functional.host.storage.test_usage import disk as usage_disk
 
-NO_SEED = "this host cannot seed: give seed=False"
+NO_SEED = "this host cannot seed: pass seed=False"
 LOGICAL = (
     "<pool type='logical'><name>vg</name><source><name>vg</name></source>"
     "<target><path>/dev/vg</path></target></pool>"
@@ -117,7 +117,7 @@ def test_where_nothing_seeds_that_is_said_before_anything_is_made(host, image):
 
 
 def test_a_guest_that_is_planned_is_not_seeded():
-    with pytest.raises(errors.OperationFailed, match="a guest that is planned is not seeded"):
+    with pytest.raises(errors.OperationFailed, match="a planned guest is not seeded"):
         guest_builder.refuse_seeding("web1", "/x", "raw", [])
 
 
@@ -195,7 +195,7 @@ def test_a_clone_of_volumes_and_of_disks_of_other_names(web1, pool, tmp_path):
     assert (graphics.get("port"), graphics.get("autoport")) == ("-1", "yes")
     own = [one for one in made.iter() if one.tag.endswith("}disk")]
     assert {(one.get("pool"), one.get("volume")) for one in own} >= {("p", "web2_data.raw")}
-    with pytest.raises(errors.VirtError, match=r"disk vdc: web3_vdc\.img exists already"):
+    with pytest.raises(errors.VirtError, match=r"disk vdc: web3_vdc\.img already exists"):
         (tmp_path / "web3_vdc.img").touch()
         web1.modules["virt.clone"]("web1", "web3")
 
@@ -263,16 +263,16 @@ def test_the_volumes_of_a_guest_get_its_new_name_and_no_others(web1, pool):
         ([{"name": "cd", "device": "cdrom", "source_file": "/nowhere/x.iso"}], "NotFound",
          "disk cd: /nowhere/x.iso does not exist on this host"),
         ([{"name": "system", "source_file": "BASE", "image": "BASE"}], "AlreadyExists",
-         "disk system: .*base.raw exists already and image would overwrite it"),
+         "disk system: .*base.raw already exists and image would overwrite it"),
         ([{"name": "a", "size": 1, "source_file": "FOLDER/x"},
           {"name": "b", "size": 1, "source_file": "FOLDER/x"}], "InvalidInput",
-         "two disks have the same place, .*/x"),
+         "two disks have the same path, .*/x"),
         ([{"name": "d", "size": 1, "pool": "off"}], "OperationFailed",
          "storage pool off is not started"),
         ([{"name": "d", "device": "cdrom", "pool": "default-pool", "source_file": "no.iso"}],
          "NotFound", r"disk d: no volume no\.iso in pool default-pool"),
         ([{"name": "d", "pool": "far", "image": "BASE"}], "Unsupported",
-         "an image cannot be put into a pool of type rbd: far"),
+         "a pool of type rbd cannot store an image: far"),
     ],
 )  # fmt: skip
 def test_a_disk_that_cannot_be_is_refused_and_nothing_changes(host, image, asked, kind, why):
@@ -352,7 +352,7 @@ def test_an_image_goes_onto_a_volume_of_devices_as_its_bare_bytes(conn, monkeypa
 def test_an_image_of_a_pool_whose_volumes_are_nowhere_here_is_refused(conn):
     found = conn.storagePoolLookupByName("default-pool")
     found.createXML("<volume><name>v</name><capacity>1024</capacity></volume>")
-    with pytest.raises(errors.Unsupported, match="is no file or device on this host, but /default"):
+    with pytest.raises(errors.Unsupported, match="a file or device on this host, but /default"):
         image_location.find(conn, "pool://default-pool/v")
 
 
@@ -395,7 +395,7 @@ def test_a_guest_that_was_started_and_failed_after_that_is_ended(host, image, mo
 def test_room_that_cannot_be_written_down_is_none(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(
-        errors.OperationFailed, match=r"cannot write down what web1 is to get: .*dir"
+        errors.OperationFailed, match=r"cannot record the reservation for web1: .*dir"
     ):
         reservation.GrowthReservation("web1", folder=str(tmp_path / "file" / "in"))
     room = reservation.GrowthReservation("web1", folder=str(tmp_path / "room"))

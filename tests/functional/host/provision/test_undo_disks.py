@@ -45,7 +45,7 @@ def test_another_file_of_the_name_stays(place):  # noqa: F811
         place.base.write_bytes(b"theirs")
 
     [why] = undone(place, place.base, meanwhile=replace)
-    assert f"{place.base} stays: it is another file by now" in why
+    assert f"{place.base} was not deleted: it is a different file now" in why
     assert place.base.read_bytes() == b"theirs"
 
 

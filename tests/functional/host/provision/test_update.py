@@ -156,7 +156,7 @@ def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
     assert "look whose it is" in made["unsure"][str(path)]
     with pytest.raises(errors.VirtError, match=r"g1_data.raw stays: it cannot be proven"):
         guest.modules["virt.remove_made"]("g1")
-    with pytest.raises(errors.VirtError, match=r"g1_data.raw exists already"):
+    with pytest.raises(errors.VirtError, match=r"g1_data.raw already exists"):
         guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
     assert path.read_bytes() == b"theirs"
     assert guest.modules["virt.leftovers"]()["made"]["g1"] == made, "it is still named"
@@ -174,7 +174,7 @@ def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
 
 def test_what_cannot_be_written_down_is_not_made(guest, monkeypatch):
     monkeypatch.setattr(disk_journal, "FOLDER", f"{guest.image}/making")  # no folder can be there
-    for why in ("cannot be read", "cannot write down which disks are made for g1"):
+    for why in ("cannot be read", "cannot record the disks of g1"):
         with pytest.raises(errors.VirtError, match=why):
             guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
         monkeypatch.setattr(disk_journal, "read", lambda _name: None)
@@ -654,7 +654,7 @@ def test_a_definition_that_never_rests_is_left_as_it_is(guest, in_between):
 
     numbers = count()
     in_between(lambda: retitled(guest, next(numbers)), times=9)
-    with pytest.raises(errors.VirtError, match=r"g1 is being changed by somebody else"):
+    with pytest.raises(errors.VirtError, match=r"being changed through libvirt"):
         guest.modules["virt.update"]("g1", mem=256)
     assert guest.tree().findtext("memory") == str(128 * 1024)
 

@@ -139,7 +139,7 @@ def test_a_disk_of_a_pool_is_the_guests_own(place):  # noqa: F811
     stake = affected_files.AffectedFiles(VERB, {str(place.base)})
     affected_files.refuse(place.conn, dom, stake)
     place.guest(disk(above), name="web2")
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web2"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, but web2 needs it"):
         affected_files.refuse(place.conn, dom, stake)
 
 

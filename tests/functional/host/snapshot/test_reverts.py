@@ -87,7 +87,7 @@ def test_no_disk_is_put_back_where_not_all_can_be(host, gone):  # noqa: F811
         data.unlink()
     else:
         run("qemu-img", "snapshot", "-d", "a", str(data))
-    refused(host, r"data.qcow2(, which is not there| has no snapshot a inside)", "a")
+    refused(host, r"data.qcow2(, which no longer exists| contains no snapshot a)", "a")
     assert holds(system, 3)
 
 
@@ -112,7 +112,7 @@ def test_an_image_that_is_based_on_the_disk_is_not_damaged(host):  # noqa: F811
     dom = host.dom
     host.define(host.device(above), name="h")
     host.dom = dom
-    refused(host, r"g.qcow2 would be lost, and is needed by h", "a")
+    refused(host, r"g.qcow2 would be lost, but h needs it", "a")
     assert holds(path, 2)
 
 
@@ -186,7 +186,7 @@ def test_a_guest_of_which_libvirt_takes_none_is_told_so_before(host, shared):  #
     disk = host.device(host.disk("s.raw", "raw"), "vdb", "raw")
     disk = disk.replace("</disk>", "<shareable/></disk>")
     host.define(host.device(host.disk("g.qcow2")) + disk if shared else "")
-    match = r"disk vdb of g is shareable" if shared else r"g has no disk that it writes to"
+    match = r"disk vdb of g is shareable" if shared else r"g has no writable disk"
     for test in (True, False):
         with pytest.raises(CommandExecutionError, match=match):
             host.call("snapshot", "g", "a", test=test)
@@ -200,7 +200,7 @@ def test_a_guest_that_may_be_on_another_host_is_not_reverted(host, monkeypatch):
     report = GuestReport("g", dom.UUIDString(), "hv1", False, "shutdown")
     entry = JournalEntry(report, "qemu+tls://hv2/system", MOVING)
     monkeypatch.setattr(move_journal, "load_for_domain", lambda *_: entry)
-    refused(host, r"g may be on the target of a migration that was broken off", "a")
+    refused(host, r"g target of an interrupted migration that was broken off", "a")
     assert holds(path, 2)
 
 
@@ -233,7 +233,7 @@ def test_no_second_snapshot_of_a_name_inside_a_disk(host):  # noqa: F811
             host.call("snapshot", "g", "a", test=test)
     plain(dom, "a")  # as it was taken by an earlier version
     write(path, 3)
-    refused(host, r"g.qcow2 has more than one snapshot a inside", "a")
+    refused(host, r"g.qcow2 contains several snapshots a", "a")
     assert holds(path, 3)
     host.call("delete_snapshots", "g", "a")
     host.call("snapshot", "g", "b")

@@ -133,7 +133,7 @@ def test_the_name_is_made_from_guest_and_time(virt, dom):
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda virt: virt["virt.snapshot"]("test", "TEST"), "cannot be called TEST"),
+        (lambda virt: virt["virt.snapshot"]("test", "TEST"), "invalid name of a snapshot: TEST"),
         (
             lambda virt: virt["virt.snapshot"]("test", "q", disk_only=False, quiesce=True),
             "disk_only",
@@ -145,7 +145,7 @@ def test_the_name_is_made_from_guest_and_time(virt, dom):
         (lambda virt: virt["virt.delete_snapshots"]("test"), "all=True"),
         (lambda virt: virt["virt.delete_snapshots"]("test", "a", "z"), "no snapshot z"),
         (lambda virt: virt["virt.delete_snapshots"]("test", "a", al=True), "unknown argument: al"),
-        (lambda virt: virt["virt.delete_snapshots"]("test", all="False"), "name the snapshots"),
+        (lambda virt: virt["virt.delete_snapshots"]("test", all="False"), "specify the snapshots"),
         (lambda virt: virt["virt.delete_snapshots"]("test", all="all"), "all 'all' is not true"),
         (lambda virt: virt["virt.revert_snapshot"]("test", "a", "x"), "cleanup 'x' is not true"),
         (lambda virt: virt["virt.revert_snapshot"]("test", "z"), "no snapshot z; it has c, b, a"),
@@ -263,7 +263,7 @@ def test_the_runner_says_what_it_would_do_and_then_does_that(
         (TakeSnapshot, ["a"], "test on hv1 has a snapshot a already"),
         (RevertToSnapshot, ["z"], "test on hv1 has no snapshot z; it has: a, b, c"),
         (DeleteSnapshots, [["z"]], "hv1: test has no snapshot z"),
-        (DeleteSnapshots, [[]], "hv1: name the snapshots of test to delete"),
+        (DeleteSnapshots, [[]], "hv1: specify the snapshots of test to delete"),
     ],
 )
 def test_the_runners_refusals_are_the_same_asked_and_done(runner, chain, kind, given, why):

@@ -72,7 +72,7 @@ def test_a_guest_of_this_host_that_stands_on_it_is_asked_for(place, calls, act):
     """Also where libvirt itself goes back to a snapshot, as from 9.9 on."""
     _, _, second = layered(place)
     place.guest(disk(create(place.above, second, "qcow2")), name="web2")
-    with pytest.raises(errors.Refused, match="would be lost, and is needed by web2"):
+    with pytest.raises(errors.Refused, match="would be lost, but web2 needs it"):
         ACTS[act](place.conn)
     assert calls == []
 
@@ -88,7 +88,7 @@ def test_newer_external_ones_are_merged_also_when_it_goes_back_to_an_internal_on
     dom.snapshotCreateXML("<domainsnapshot><name>first</name></domainsnapshot>")
     layer(dom, "later", place.base)
     place.guest(disk(place.base, "raw"), name="web2")
-    with pytest.raises(errors.Refused, match=rf"{place.base} would be lost, and is needed by web2"):
+    with pytest.raises(errors.Refused, match=rf"{place.base} would be lost, but web2 needs it"):
         snapshots.revert(place.conn, "web1", "first", cleanup=True)
     assert len(dom.listAllSnapshots()) == 2
 

@@ -447,7 +447,7 @@ def test_libvirt_is_not_sent_into_a_pool_there(dead, place, monkeypatch):  # noq
         "start storage pool nas": lambda: pools.start(pool),
         "delete the resources of storage pool nas": lambda: pools.delete(pool),
         "use volume v in storage pool nas": lambda: volumes.lookup(place.conn, "nas", "v"),
-        "make a volume in storage pool nas": lambda: volumes.define_xml(place.conn, "nas", other),
+        "create a volume in storage pool nas": lambda: volumes.define_xml(place.conn, "nas", other),
     }.items():
         with pytest.raises(errors.OperationFailed, match=f"^cannot {doing}: {dead} does not resp"):
             ask()

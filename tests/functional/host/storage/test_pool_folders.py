@@ -52,7 +52,7 @@ def test_a_folder_among_the_volumes_is_said_before_anything_is_deleted(conn, poo
     folder.mkdir()
     (folder / "file").touch()
     for test in (True, False):
-        with pytest.raises(errors.InvalidInput, match=rf"not empty: {folder}"):
+        with pytest.raises(errors.InvalidInput, match=rf"these are not: {folder}"):
             pool_state.remove(conn, "p", purge=True, test=test)
     assert sorted(os.listdir(tmp_path / "p")) == ["a", "m", "z"] and pool.isActive()
     (folder / "file").unlink()
@@ -65,7 +65,7 @@ def test_no_folder_of_the_system_is_purged(conn, folder):
     if not os.path.isdir(folder):
         pytest.skip(f"no {folder}")
     pool_of(conn, folder)
-    with pytest.raises(errors.InvalidInput, match=f"not purged: {folder} is a folder of the sys"):
+    with pytest.raises(errors.InvalidInput, match=f"not purged: {folder} is a system fo"):
         pool_state.remove(conn, "p", purge=True, force=True, test=True)
 
 
@@ -118,7 +118,8 @@ def test_who_has_volumes_in_a_folder_that_the_pool_leaves_is_said(conn, pool, tm
         for test in (True, False):
             said = virt["virt.pool_converge"]("p", **given, test=test)["comment"]
             assert said.endswith(
-                f"Volumes of g are in {old}: without them in {new} no guest that needs them starts"
+                f"{old} contains volumes of g: these guests start only if {new} contains the "
+                "volumes too"
             )
         dom.undefine()
         dom = None

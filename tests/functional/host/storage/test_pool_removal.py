@@ -61,7 +61,7 @@ def test_who_cannot_be_started_without_it_is_named(place, pool):
     )
     for test in (True, False):
         [note] = remove(place, test=test).notes
-        assert note.startswith("off cannot be started without it: each has a disk")
+        assert note.startswith("off cannot start without it: each has a disk")
 
 
 @pytest.mark.parametrize("purge", [True, False])
@@ -69,7 +69,7 @@ def test_what_would_go_is_said_and_stays(place, pool, purge):
     found = remove(place, purge=purge, test=True)
     deleted = {"deleted_volumes": ["base.raw"], "deleted": True} if purge else {}
     assert found.changes == {"stopped": True, "undefined": True, **deleted}
-    assert found.actions == ["purged" if purge else "removed, what it holds stays"]
+    assert found.actions == ["purged" if purge else "removed; its content is not deleted"]
     assert (pool.isActive(), pool.isPersistent(), pool.listVolumes()) == (1, 1, ["base.raw"])
 
 
@@ -79,7 +79,7 @@ def test_the_file_systems_of_zfs_stay_when_its_volumes_go(place):
     place.conn.storagePoolDefineXML(text, 0).create(0)
     found = remove(place, purge=True)
     assert "deleted" not in found.changes
-    assert "zpool destroy tank deletes all of them" in found.notes[0]
+    assert "zpool destroy tank deletes everything" in found.notes[0]
     assert "there" not in names(place)
 
 
@@ -116,7 +116,7 @@ def test_a_pool_that_guests_have_volumes_of(place, pool, purge, runs, words):
 
 def test_a_pool_that_does_not_run_hides_what_it_holds(place, pool):
     pool.destroy()
-    with pytest.raises(errors.InvalidInput, match="does not run, so its volumes are not known"):
+    with pytest.raises(errors.InvalidInput, match="is not active, so its volumes are unknown"):
         remove(place, purge=True)
     assert "there" in names(place)
     assert remove(place).changes == {"undefined": True}
@@ -162,7 +162,7 @@ def test_what_libvirt_cannot_delete_stays(place, monkeypatch, kind, goes):
 def test_a_volume_group_that_does_not_run_may_have_volumes(place):
     """Its folder below /dev is there while it runs alone."""
     pool_of(place, "logical", "/dev/gone")
-    with pytest.raises(errors.InvalidInput, match="does not run, so its volumes are not known"):
+    with pytest.raises(errors.InvalidInput, match="is not active, so its volumes are unknown"):
         remove(place, purge=True)
 
 
@@ -255,7 +255,7 @@ def test_a_volume_that_nobody_needs_goes(place, pool):
     ("held", "others", "words"),
     [
         ("it is open", None, "volume base.raw in there stays: it is open; force=True deletes it"),
-        (None, "nfs4 at /x", r"stays: other hosts may use it \(nfs4 at /x\), and were not asked"),
+        (None, "nfs4 at /x", r"other hosts may use it \(nfs4 at /x\) and were not asked"),
         ("it is open", "nfs4 at /x", "stays: it is open; force=True"),
     ],
 )
@@ -275,7 +275,7 @@ def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
 
 def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypatch, tmp_path):
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs4 at /x")
-    new, words = tmp_path / "new", r"base\.raw in there is not written over: other .*force=True"
+    new, words = tmp_path / "new", r"overwrite volume base\.raw in there: other .*force=True"
     new.write_bytes(b"new")
     size, before = pool.storageVolLookupByName("base.raw").info()[1], place.base.read_bytes()
     with pytest.raises(errors.InvalidInput, match=words):
@@ -296,14 +296,14 @@ def test_a_volume_that_others_may_have_is_not_written_over(place, pool, monkeypa
 def test_who_uses_it_is_said_before_who_has_it_open(place, pool, monkeypatch):
     place.guest(disk(place.base, "raw"))
     monkeypatch.setattr(usage, "open_reason", lambda conn, path: "it is open")
-    with pytest.raises(errors.InvalidInput, match="is a disk of web1, or what it is based on"):
+    with pytest.raises(errors.InvalidInput, match="the backing file of a disk, of web1"):
         volumes.delete(place.conn, "there", "base.raw")
 
 
 def test_a_volume_and_what_stands_on_it_go_together_alone(place, pool):
     over = create(place.base.parent / "over.qcow2", place.base)
     volume(pool, "over.qcow2")
-    words = f"volume base.raw in there is what {over} is based on; force=True deletes it anyway"
+    words = f"volume base.raw in there is what {over}; force=True deletes it nevertheless"
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):

@@ -497,7 +497,7 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
         errors.VirtError, match=r"base.raw in there is a disk of web1, or what it is based on"
     ):
         modules["virt.volume_delete"]("there", "base.raw")
-    with pytest.raises(errors.InvalidInput, match=r"is a disk of web1, or what it is based on"):
+    with pytest.raises(errors.InvalidInput, match=r"the backing file of a disk, of web1"):
         volume_state.remove(place.conn, "there", "base.raw")
     assert pool.listVolumes() == ["base.raw"]
 
@@ -560,7 +560,7 @@ def test_a_pool_on_the_files_of_another_is_not_purged(place):
     pool = _two_volumes(place)
     os.symlink(place.base.parent, place.root / "same")
     place.pool("same", place.root / "same")
-    with pytest.raises(errors.InvalidInput, match="storage pool same has the same files"):
+    with pytest.raises(errors.InvalidInput, match="storage pool same uses the same files"):
         purged(place)
     assert len(pool.listVolumes()) == 2
 
@@ -571,7 +571,7 @@ def test_a_pools_folder_that_is_a_link_stays(place):
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     found = purged(place, test=True)
     assert "deleted" not in found.changes
-    assert "is a symbolic link, which stays" in found.notes[0]
+    assert "is a symbolic link and is not deleted" in found.notes[0]
 
 
 @pytest.mark.parametrize("nvram", ["used", "shared", "mine"])
@@ -594,7 +594,7 @@ def test_a_layer_that_another_guest_needs_is_not_merged(place):
     stake = affected_files.AffectedFiles("virt.revert", {str(layer), str(place.base)})
     affected_files.refuse(place.conn, dom, stake)
     place.guest(disk(place.base, "raw"))
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and is needed by web1"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, but web1 needs it"):
         affected_files.refuse(place.conn, dom, stake)
 
 
@@ -607,7 +607,7 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
     dom = place.guest(disk(place.base, "raw"), more=made, name="old")
     assert purge.plan(place.conn, dom).delete == [str(place.base)]
     monkeypatch.setattr(disks.existing_disk, "is_block", lambda path: path == str(place.base))
-    assert purge.plan(place.conn, dom).keep == {str(place.base): "not made for this guest"}
+    assert purge.plan(place.conn, dom).keep == {str(place.base): "not created for this guest"}
 
 
 @pytest.mark.parametrize(

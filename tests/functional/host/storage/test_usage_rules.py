@@ -498,7 +498,7 @@ def test_of_another_machine_the_volumes_tell(far, format, mid, used):
 def test_of_another_machine_what_is_in_no_pool_is_a_doubt(far):
     chain_of(far, ("top", "/gone/base", "qcow2"))
     far.guest(disk("/far/top"))
-    assert "/gone/base, which web1 uses, is in no storage pool" in far.why()
+    assert "/gone/base, which web1 uses, is not in a storage pool" in far.why()
     far.guest(disk("/far/top", below="<backingStore/>"), name="web2")
     reader = usage._UsageReader(far.conn, None)
     reader.remote_chain(

@@ -355,7 +355,7 @@ class Hosts:
             return {**HOST, "guests": there}
         if fun == "virt.init":
             if name in has:
-                return failed(f"{name} exists already")
+                return failed(f"{name} already exists")
             has[name] = "shutdown"
             return {"name": name, "pub_key": None, "disks": []}
         if fun == "virt.power":
@@ -403,7 +403,7 @@ def test_two_masters_never_run_two_guests_of_a_name(tmp_path, monkeypatch, seed)
     assert hosts.most <= 1
     assert there == [one for one in ended if one in hosts.guests]
     for text in set(ended) - set(there):
-        assert "exists already" in text or "at the same time" in text
+        assert "already exists" in text or "at the same time" in text
 
 
 @pytest.mark.parametrize(("own", "other"), [("hv1", "hv2"), ("hv2", "hv1")])

@@ -218,7 +218,7 @@ def test_of_init(tmp_path):
     cloud = Cloud(tmp_path, init="no such image: /x")
     big = {"name": "a", "mem": "900G", "arguments": {"seed": True}}
     taken, room = reasons(init(cloud, **big))
-    assert taken == "a exists already, on hv1", "of the key of that guest nothing is said"
+    assert taken == "a already exists, on hv1", "of the key of that guest nothing is said"
     assert "no host can take a" in room
     key, image = reasons(init(cloud, arguments={"seed": True}))
     assert "an accepted key for new" in key
@@ -240,12 +240,12 @@ def test_of_a_new_name(tmp_path, kind):
     cloud = Cloud(tmp_path, rename="a is running", clone="a is running")
     report = Report(cloud, "b", "x")
     taken, host = reasons(kind(cloud, report, "a", "b"))
-    assert taken == "b exists already, on hv1", "of the key of that guest nothing is said"
+    assert taken == "b already exists, on hv1", "of the key of that guest nothing is said"
     assert host == "hv1: a is running"
     alike, _ = reasons(kind(cloud, report, "a", "B"))
-    assert alike == "B: b exists already, on hv1, and host names do not differ by case"
+    assert alike == "B: b already exists, on hv1, and host names do not differ by case"
     own = reasons(kind(cloud, report, "a", "A"))
-    assert ("A: a exists already" in own[0]) is (kind is CloneGuest), "a rename ends the old name"
+    assert ("A: a already exists" in own[0]) is (kind is CloneGuest), "a rename ends the old name"
     key, host = reasons(kind(cloud, report, "a", "new"))
     assert "an accepted key for new" in key
     gone, taken = reasons(kind(cloud, report, "gone", "b"))

@@ -489,7 +489,7 @@ def test_an_error_that_is_none_of_ours_is_the_failure_of_one_guest(
 def test_a_name_that_differs_by_case_alone_is_no_other_guests(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": {"a2": {"vcpus": 1, "memory_kib": 1024, "state": "running"}}})
     found = plan(cloud, {name: {"mem": 64} for name in ("A2", "b", "B")})
-    words = "A2: a2 exists already, on hv1, and host names do not differ by case"
+    words = "A2: a2 already exists, on hv1, and host names do not differ by case"
     assert found.failed["A2"] == words
     assert len(found.placed) == 1
     assert found.failed.keys() - {"A2"} <= {"b", "B"}

@@ -206,14 +206,14 @@ def test_a_name_is_taken_wherever_it_is(tmp_path, creating):
     with pytest.raises(errors.AlreadyExists) as said:
         init(cloud, host="hv1").run()
     half = " (being created, or partially created: see virt.repair name=web1)"
-    assert said.value.text == f"web1 exists already, on hv2{half if creating else ''}"
+    assert said.value.text == f"web1 already exists, on hv2{half if creating else ''}"
     assert ("hv1", "virt.init") not in cloud.called
 
 
 def test_a_name_that_differs_by_case_alone_is_taken(tmp_path):
     has = {**HOST, "guests": guests(WEB1={})}
     cloud = Fleet(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
-    with pytest.raises(errors.AlreadyExists, match=r"web1: WEB1 exists already, on hv2, .* case"):
+    with pytest.raises(errors.AlreadyExists, match=r"web1: WEB1 already exists, on hv2, .* case"):
         init(cloud, host="hv1").run()
 
 
@@ -258,7 +258,7 @@ def test_the_key_of_a_guest_that_exists_is_not_mentioned(tmp_path, monkeypatch):
     cloud = Fleet(tmp_path, hv1=MAKES, hv2={**MAKES, "virt.inventory": has})
     one = init(cloud, arguments={"seed": True})
     monkeypatch.setattr(one.keys, "status", lambda name: "accepted")
-    assert one.check().reasons == ("web1 exists already, on hv2",)
+    assert one.check().reasons == ("web1 already exists, on hv2",)
 
 
 @pytest.mark.parametrize(("given", "seeded"), [({}, True), ({"seed": False}, False),
@@ -620,7 +620,7 @@ def test_the_host_that_has_one_of_the_name_is_not_asked_to_make_another(tmp_path
     has = {**HOST, "guests": guests(web1={})}
     cloud = Fleet(tmp_path, hv1={**MAKES, "virt.inventory": has})
     [why] = init(cloud).check().reasons
-    assert why == "web1 exists already, on hv1"
+    assert why == "web1 already exists, on hv1"
     assert ("hv1", "virt.init") not in cloud.called
 
 

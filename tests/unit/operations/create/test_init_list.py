@@ -147,7 +147,7 @@ def test_a_test_says_why_one_would_not_be(tmp_path, deploy):
         found, code = deploy(cloud, ["web1", "web2", "web3"], test=True)
     assert code == 1
     assert [one["result"] for one in found.values()] == [False, False, None]
-    assert found["web1"]["comment"] == "web1 exists already, on hv001"
+    assert found["web1"]["comment"] == "web1 already exists, on hv001"
     assert "web2: virt.clone" in found["web2"]["comment"]
     found, code = deploy(cloud, ["web4"], test=True, pillar={"a": 1})
     assert code == 1
@@ -211,7 +211,7 @@ def test_one_that_fails_stops_no_other_and_makes_the_exit_code_1(tmp_path, deplo
     found, code = deploy(cloud, ["web1", "web2", "web4"])
     assert code == 1
     assert [one["result"] for one in found.values()] == [False, True, False]
-    assert found["web1"]["comment"] == "web1 exists already, on hv001"
+    assert found["web1"]["comment"] == "web1 already exists, on hv001"
     assert found["web4"]["comment"].endswith("image is broken")
     with_key, code = deploy(cloud, ["web3"], arguments={"seed": True})
     assert code == 1
@@ -420,7 +420,7 @@ def test_a_list_and_a_text_with_commas_are_the_same_to_the_runner(runner, said):
     assert find.locate(runner.cloud, "web2")[1] == "running"
     again = runner.init(said, **asked)["data"]
     assert again.pop("retcode") == 1
-    assert "exists already" in again["web1"]["comment"]
+    assert "already exists" in again["web1"]["comment"]
 
 
 def test_a_wrong_list_is_one_line_of_the_runner(runner):

@@ -319,8 +319,8 @@ def test_one_that_loses_its_connection_before_it_is_told_was_told_nothing(tmp_pa
     ("said", "kind", "words"),
     [
         (silent("hv003", 60, busy=True), errors.ConnectionFailed, "hv003: no answer in 60 s"),
-        (Answer("hv003", error="web1: another operation is at work on it here", kind=FAILED),
-         errors.OperationFailed, "hv003: web1: another operation is at work on it here"),
+        (Answer("hv003", error="web1: another operation is in progress on this host", kind=FAILED),
+         errors.OperationFailed, "hv003: web1: another operation is in progress on this host"),
         (Answer("hv003", {"after": "paused"}), errors.ConnectionFailed, "hv003: .*before"),
     ],
 )  # fmt: skip

@@ -673,7 +673,7 @@ def test_what_only_a_target_has_is_taken_away_by_the_verb(tmp_path):
 def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished, cloud.left = {"hv1": ["web1"]}, {"hv2": {"web1": ["/b"]}}
-    kept = {"/b": "it stays until hv2 knows", "/dev/x": "a device"}
+    kept = {"/b": "it is kept until hv2 knows", "/dev/x": "a device"}
     cloud.recovered = {"outcome": "undone", "left": {}, "deleted": ["/p"], "kept": kept}
     host, found = recover.recover(cloud, "web1", Report())
     assert found.deleted == ("/p", "/b")

@@ -299,7 +299,10 @@ def test_its_host_is_told_which_others_have_the_guest_under_any_name(
 def test_a_person_says_that_it_was_removed(tmp_path, moved):
     cloud = Cloud(tmp_path, hv1={}, hv2={})
     cloud.unfinished = {"hv1": ["web1"]}
-    cloud.says = {"outcome": "removed", "kept": {"/a": "web1 left this file before it was removed"}}
+    cloud.says = {
+        "outcome": "removed",
+        "kept": {"/a": "web1 created this file before it was removed"},
+    }
     host, found = recover.recover(cloud, "web1", Report(), removed=True)
     assert cloud.asked[0][2] == {"vm_": "web1", "removed": True}
     said = recover.recovery_text("web1", host, found)

@@ -50,7 +50,7 @@ def four():
     return {"hv1": {"web1": "running"}, "hv2": {}, "hv3": {}, "hv4": {}}
 
 
-NO_ROOM = "refused: web1 stays on hv1: {}: 1024 MiB of memory requested, 0 free"
+NO_ROOM = "refused: cannot migrate web1 from hv1: {}: 1024 MiB of memory requested, 0 free"
 
 
 def test_a_target_that_refuses_is_replaced_by_the_next(tmp_path):
