@@ -289,7 +289,7 @@ def test_one_whose_migration_was_broken_off_is_left_alone(conn, tools, dom, tmp_
     with move_journal.MigrationJournal(folder, "web1") as journal:
         journal.write(JournalEntry(about, "qemu+tls://hv2/system", MOVING))
     [said] = why(conn)
-    assert said.startswith("web1 may be on .*, the target of an interrupted migration")
+    assert "the target of an interrupted migration" in said
     kept(made=made_of(dom))
     with pytest.raises(errors.Refused, match="target of an interrupted migration"):
         in_place_restore.undo(conn, tools.admission_config, "web1", True)

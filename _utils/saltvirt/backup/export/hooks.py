@@ -25,9 +25,8 @@ class BackupHostHooks(HostHooks):
         replaced = replaced_guest.load(uuid)
         if replaced:  # the names of its files distinguish the two guests
             raise errors.Refused(
-                f"how {name} was before {replaced.backup} took its place is still kept: "
-                f"virt.backup_confirm {name} deletes that, virt.backup_undo {name} brings it "
-                "back; then rename it"
+                f"the guest that {replaced.backup} replaced is still kept: virt.backup_confirm "
+                f"{name} deletes it, virt.backup_undo {name} restores it; then rename {name}"
             )
 
     def incomplete_reason(self, name: str) -> str | None:
@@ -47,7 +46,7 @@ class BackupHostHooks(HostHooks):
                 yield RetainedGuest(
                     guest.uuid,
                     f"{guest.name} before it was replaced by {guest.backup}",
-                    f"{guest.name} as it was before {guest.backup} has it: "
+                    f"needed by {guest.name} as it was before {guest.backup} replaced it: "
                     f"virt.backup_confirm {guest.name} host=HOST deletes it",
                     guest.tree,
                 )
