@@ -97,7 +97,7 @@ def plan(
     _, reasons = shared_storage_check.unused_elsewhere(fleet, host, file_locations)
     for path in sorted(set(planned_change.shared) & set(reasons)):
         raise errors.Refused(
-            f"{path} on {host} would be lost, and other hosts may need it: {reasons[path]}"
+            f"{path} on {host} would be lost, but other hosts may need it: {reasons[path]}"
         )
     return planned_change, sorted(planned_change.shared)
 

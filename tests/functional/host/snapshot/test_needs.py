@@ -147,7 +147,7 @@ def test_a_doubt_is_a_reason(place):  # noqa: F811
     dom = place.guest(disk(place.base, "raw"), name="web1")
     create(place.above, place.root / "images" / "gone.qcow2", "qcow2")
     place.guest(disk(place.above), name="web2")
-    with pytest.raises(errors.Refused, match="would be lost, and it cannot be proven to be unused"):
+    with pytest.raises(errors.Refused, match="would be lost, but it cannot be proven to be unused"):
         affected_files.refuse(
             place.conn, dom, affected_files.AffectedFiles(VERB, {str(place.base)})
         )
@@ -163,7 +163,7 @@ def test_what_does_not_answer_is_a_reason(place, monkeypatch):  # noqa: F811
         return real(conn, path)
 
     monkeypatch.setattr(usage, "keys_of", hung)
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and /nfs does not respond"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, but /nfs does not respond"):
         affected_files.refuse(
             place.conn, dom, affected_files.AffectedFiles(VERB, {str(place.base)})
         )
@@ -172,7 +172,7 @@ def test_what_does_not_answer_is_a_reason(place, monkeypatch):  # noqa: F811
 def test_a_proof_is_for_its_own_path(nas):  # noqa: F811
     dom = nas.guest(disk(nas.base, "raw"), name="web1")
     stake = affected_files.assess(nas.conn, dom, {str(nas.base)}, VERB)
-    with pytest.raises(errors.Refused, match=r"base.raw would be lost, and other hosts may need"):
+    with pytest.raises(errors.Refused, match=r"base.raw would be lost, but other hosts may need"):
         affected_files.refuse(nas.conn, dom, stake, ["/other"])
     affected_files.refuse(nas.conn, dom, stake, [str(nas.base)])
 
@@ -184,7 +184,7 @@ def test_what_a_server_has_is_looked_for_by_its_name(place, monkeypatch):  # noq
     dom = place.guest(disk(place.base, "raw"), name="web1")
     stake = affected_files.assess(place.conn, dom, {"pool/a"}, VERB)
     assert list(stake.shared) == ["pool/a"]
-    with pytest.raises(errors.Refused, match="pool/a would be lost, and other hosts may need it"):
+    with pytest.raises(errors.Refused, match="pool/a would be lost, but other hosts may need it"):
         affected_files.refuse(place.conn, dom, stake)
     affected_files.refuse(place.conn, dom, stake, ["pool/a"])
 

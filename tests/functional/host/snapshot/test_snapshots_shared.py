@@ -241,7 +241,7 @@ def test_a_guest_whose_snapshots_are_not_known_is_not_taken_for_one_without(of_w
 def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
     monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(answer)
-    with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, and other hosts may"):
+    with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, but other hosts may"):
         run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
     assert len(cloud.called) == 2
 
