@@ -167,7 +167,7 @@ def test_a_volume_that_is_there(host, image):  # noqa: F811
     pool.createXML(volume)
     disk = {"name": "system", "pool": "default-pool", "format": "raw", "size": 8}
     with pytest.raises(
-        errors.VirtError, match=r"volume g1_system already.* existing: True uses it"
+        errors.VirtError, match=r"already has a volume g1_system.* existing: True uses it"
     ):
         host.init(disks=[disk])
     with pytest.raises(errors.VirtError, match="neither a file nor a block device"):
