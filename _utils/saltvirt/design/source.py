@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from saltvirt.spec.disk import AuthSpec, HostSpec
+from saltvirt.design.put import put
+from saltvirt.spec.disk import HostSpec, NetworkSourceSpec
 from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.domain.metadata import OwnDisk
 
-_ON_SERVER = (
-    "protocol", "name", "hosts", "query", "snapshot", "config_file", "initiator", "tls", "auth",
-)  # fmt: skip
 # the name of a location: its kind, then its parts
 Location = tuple[str | None, ...]
 
@@ -27,23 +25,14 @@ class Source:
     format: the image's format (qcow2, raw). created: Salt Virt created it, so it may be deleted
     with the guest. ``path`` may be given in addition to a pool's volume, to find a disk that uses
     the path. direct: the definition refers to a pool's volume by its path or server, because
-    libvirt does not accept the pool. hosts: saltvirt.spec.disk.HostSpec. auth:
-    saltvirt.spec.disk.AuthSpec. cache: the cache mode of a new disk, if its DiskSpec has none.
+    libvirt does not accept the pool. cache: the cache mode of a new disk, if its DiskSpec has none.
     """
 
     path: str | None = None
     block: bool = False
     pool: str | None = None
     volume: str | None = None
-    protocol: str | None = None
-    name: str | None = None
-    hosts: list[HostSpec] | None = None
-    query: str | None = None
-    snapshot: str | None = None
-    config_file: str | None = None
-    initiator: str | None = None
-    tls: bool | None = None
-    auth: AuthSpec | None = None
+    server: NetworkSourceSpec | None = None
     format: str | None = None
     created: bool = False
     direct: bool = False
@@ -53,8 +42,7 @@ class Source:
     def of_spec(cls, disk: DiskSpec) -> Source | None:
         """The Source that a DiskSpec itself names, or None: then the caller must decide."""
         if disk.source:
-            server_fields = {name: getattr(disk.source, name) for name in _ON_SERVER}
-            return cls(**server_fields, format=disk.format)
+            return cls(server=disk.source, format=disk.format)
         if disk.source_file and disk.pool and "/" not in disk.pool:
             return cls(pool=disk.pool, volume=disk.source_file, format=disk.format)
         if disk.source_file:
@@ -69,10 +57,8 @@ class Source:
         source = disk.source
         if source.protocol:
             hosts = [HostSpec(name=h.name, port=h.port, socket=h.socket) for h in source.hosts]
-            return cls(
-                protocol=source.protocol, name=source.name, query=source.query, hosts=hosts,
-                format=disk.driver_type,
-            )  # fmt: skip
+            server = NetworkSourceSpec(source.protocol, source.name, hosts, source.query)
+            return cls(server=server, format=disk.driver_type)
         if source.pool:
             return cls(pool=source.pool, volume=source.volume, format=disk.driver_type)
         if source.file or source.dev:
@@ -83,7 +69,7 @@ class Source:
     @property
     def kind(self) -> str:
         """libvirt's disk type: file, block, volume or network."""
-        if self.protocol:
+        if self.server:
             return "network"
         if self.pool and not self.direct:
             return "volume"
@@ -97,25 +83,7 @@ class Source:
             return DiskSource(dev=self.path)
         if self.kind == "volume":
             return DiskSource(pool=self.pool, volume=self.volume)
-        return self._network()
-
-    def _network(self) -> DiskSource:
-        source = DiskSource(protocol=self.protocol, name=self.name, query=self.query, tls=self.tls)
-        for host in self.hosts or ():
-            source.hosts.append(
-                SourceHost(
-                    name=host.name, port=host.port, transport=host.transport, socket=host.socket
-                )
-            )
-        source.snapshot = self.snapshot
-        source.config_file = self.config_file
-        source.initiator = self.initiator
-        if self.auth:
-            source.auth_username = self.auth.username
-            source.auth_type = self.auth.type or ("ceph" if self.protocol == "rbd" else "iscsi")
-            source.auth_usage = self.auth.usage
-            source.auth_uuid = self.auth.uuid
-        return source
+        return _on_server(self.server) if self.server else DiskSource()
 
     def locations(self) -> set[Location]:
         """All ways to name the location: a file may be named by its path and as a volume."""
@@ -124,9 +92,19 @@ class Source:
             result.add(("path", self.path))
         if self.pool and self.volume:
             result.add(("volume", self.pool, self.volume))
-        if self.protocol:
+        if self.server:
             result.add(("network", self.element().location()))
         return result
+
+
+def _on_server(server: NetworkSourceSpec) -> DiskSource:
+    source = DiskSource()
+    if server.auth:
+        source.auth_type = server.auth.type or ("ceph" if server.protocol == "rbd" else "iscsi")
+    put(source, server)
+    for host in server.hosts or ():
+        source.hosts.append(put(SourceHost(), host))
+    return source
 
 
 def disk_locations(disk: Disk) -> set[Location]:

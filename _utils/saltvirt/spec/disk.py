@@ -12,6 +12,7 @@ from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
 from saltvirt.xml.devices.disk import Disk
+from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
 
 BUSES = ("virtio", "scsi", "sata", "ide", "usb", "fdc", "xen", "sd")
 PROTOCOLS = ("rbd", "gluster", "http", "https", "ftp", "ftps", "tftp", "iscsi", "nbd", "ssh")
@@ -27,10 +28,10 @@ class HostSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str | None = key(values.text)
-    port: int | None = key(values.port)
-    transport: str | None = key(values.choice("tcp", "unix", "rdma"))
-    socket: str | None = key(values.path)
+    name: str | None = key(values.text, xml=SourceHost.name)
+    port: int | None = key(values.port, xml=SourceHost.port)
+    transport: str | None = key(values.choice("tcp", "unix", "rdma"), xml=SourceHost.transport)
+    socket: str | None = key(values.path, xml=SourceHost.socket)
 
 
 def host(value: Any, argument: str) -> HostSpec:
@@ -51,10 +52,10 @@ class AuthSpec(Spec):
 
     NONE_REMOVES = False
 
-    username: str | None = key(values.text)
+    username: str | None = key(values.text, xml=DiskSource.auth_username)
     type: str | None = key(values.choice("ceph", "iscsi", "chap", "volume"))
-    usage: str | None = key(values.text)
-    uuid: str | None = key(values.word)
+    usage: str | None = key(values.text, xml=DiskSource.auth_usage)
+    uuid: str | None = key(values.word, xml=DiskSource.auth_uuid)
 
     def check(self, argument: str) -> None:
         if bool(self.usage) == bool(self.uuid):
@@ -67,15 +68,15 @@ class NetworkSourceSpec(Spec):
 
     NONE_REMOVES = False
 
-    protocol: str = key(values.choice(*PROTOCOLS))
-    name: str | None = key(values.text)
+    protocol: str = key(values.choice(*PROTOCOLS), xml=DiskSource.protocol)
+    name: str | None = key(values.text, xml=DiskSource.name)
     hosts: list[HostSpec] | None = key(values.list_of(host))
-    query: str | None = key(values.text)
-    snapshot: str | None = key(values.text)
-    config_file: str | None = key(values.path)
-    initiator: str | None = key(values.text)
-    tls: bool | None = key(values.boolean)
-    auth: AuthSpec | None = key(nested(AuthSpec))
+    query: str | None = key(values.text, xml=DiskSource.query)
+    snapshot: str | None = key(values.text, xml=DiskSource.snapshot)
+    config_file: str | None = key(values.path, xml=DiskSource.config_file)
+    initiator: str | None = key(values.text, xml=DiskSource.initiator)
+    tls: bool | None = key(values.boolean, xml=DiskSource.tls)
+    auth: AuthSpec | None = key(nested(AuthSpec), xml=AuthSpec)
 
     def check(self, argument: str) -> None:
         if not self.protocol:

@@ -44,12 +44,12 @@ def original(host, image, tmp_path):  # noqa: F811
 def test_a_copy_in_a_pool_that_guests_cannot_name_is_named_by_its_server():
     from saltvirt.design.source import Source
     from saltvirt.host.provision import clone, disk_build
-    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.disk import DiskSpec, NetworkSourceSpec
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.domain.metadata import GuestRecord
 
     disk, made = Disk(target="vda", type="volume"), GuestRecord()
-    place = Source(protocol="rbd", name="rbd/web2")
+    place = Source(server=NetworkSourceSpec("rbd", "rbd/web2"))
     work = disk_build.DiskBuild(DiskSpec(name="vda"), pool="ceph", volume="web2", direct=place)
     clone.CloneBuilder.redirect_disk(made, disk, work)
     assert (disk.type, disk.source.protocol, disk.source.name) == ("network", "rbd", "rbd/web2")

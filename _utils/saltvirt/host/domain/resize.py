@@ -108,7 +108,7 @@ def _volume_of(conn: libvirt.virConnect, disk: Disk) -> libvirt.virStorageVol | 
         with contextlib.suppress(libvirt.libvirtError):
             volume = pool.storageVolLookupByName(base)
             source = pool_source.direct(conn, pool, base)
-            if source and source.protocol and source.locations() & disk_locations(disk):
+            if source and source.server and source.locations() & disk_locations(disk):
                 return volume
     return None
 

@@ -419,7 +419,7 @@ def _refuse_remote(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest:
     """Raise Refused for a disk on a server that another domain has."""
     sources = [build.source or Source.of_spec(build.spec) for build in builds]
     remote_names = {
-        _remote_name(source.element()) for source in sources if source and source.protocol
+        _remote_name(source.element()) for source in sources if source and source.server
     }
     if not remote_names:
         return

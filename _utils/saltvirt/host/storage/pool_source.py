@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from saltvirt.design.source import Source
 from saltvirt.host.connection import libvirt
-from saltvirt.spec.disk import AuthSpec, HostSpec
+from saltvirt.spec.disk import AuthSpec, HostSpec, NetworkSourceSpec
 from saltvirt.xml import tree
 
 SERVERS = ("rbd", "gluster", "sheepdog")
@@ -53,13 +53,9 @@ def _on_server(
         (folder.get("path") or "").strip("/") if folder is not None else "",
         volume,
     ]
-    return Source(
-        protocol=kind,
-        name="/".join(part for part in parts if part),
-        hosts=hosts,
-        auth=_auth(conn, source.find("auth")),
-        direct=True,
-    )
+    name, auth = "/".join(part for part in parts if part), _auth(conn, source.find("auth"))
+    server = NetworkSourceSpec(protocol=kind, name=name, hosts=hosts, auth=auth)
+    return Source(server=server, direct=True)
 
 
 def _auth(conn: libvirt.virConnect, node: ElementTree.Element | None) -> AuthSpec | None:

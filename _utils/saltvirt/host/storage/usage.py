@@ -306,8 +306,8 @@ def keys_of_volume(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> f
     pool = volume.storagePoolLookupByVolume()
     direct = pool_source.direct(conn, pool, volume.name())
     key_set = keys(conn, pool.name(), volume.name(), {"path": volume.path()})
-    if direct and direct.name:
-        return key_set | {("server", direct.name)}
+    if direct and direct.server and direct.server.name:
+        return key_set | {("server", direct.server.name)}
     return key_set
 
 

@@ -472,6 +472,6 @@ def test_a_secret_that_cannot_be_looked_for_is_named_as_the_pool_does(conn):
         "<auth type='ceph' username='salt'><secret uuid='2ec115d7-3a88-3ceb-bc12-0ac909a6fd87'/>"
         "</auth></source></pool>"
     )
-    found = pool_source.direct(conn, pool, "web1_vda").auth
+    found = pool_source.direct(conn, pool, "web1_vda").server.auth
     assert (found.usage, found.uuid) == (None, "2ec115d7-3a88-3ceb-bc12-0ac909a6fd87")
     assert found.username == "salt"
