@@ -55,8 +55,8 @@ class TargetLeftovers(TargetFiles):
 class JournalEntry(Message):
     """A migration that has begun. target: libvirt's URI.
 
-    phase: PREPARING, MOVING or MOVED; None in entries of earlier versions. over: it is complete,
-    except for the reservation. created, making, folders, looks: as in TargetFiles. pause: PAUSING
+    phase: PREPARING, MOVING or MOVED; None if it is not recorded. over: it is complete, except for
+    the reservation. created, making, folders, looks: as in TargetFiles. pause: PAUSING
     or PAUSED. left: files that remain on the source; keep_source: they are not deleted. xml: the
     guest's definition. checkpoints: their XML, parents first.
     """

@@ -46,7 +46,7 @@ def test_only_who_asks_for_secure_boot_gets_it(boot, expected):
 
 def test_a_guest_that_is_there_keeps_its_firmware_until_its_user_says_so():
     old = existing(boot={"efi": True})
-    old.os.firmware_features = []  # as versions before this one made it
+    old.os.firmware_features = []  # as Salt 3007 made it
     assert changes(amended(old, efi=True), old) == []
     for secure, expected in ((False, PLAIN), (True, SECURE)):
         wanted = amended(old, efi=True, secure=secure)
@@ -89,7 +89,7 @@ def test_what_libvirt_chose_by_itself_is_what_the_machine_can(monkeypatch, tmp_p
     monkeypatch.setattr(files, "_VARIABLES", str(tmp_path))
     (tmp_path / "web1_VARS.fd").write_bytes(b"keys")
     old = existing(boot={"efi": True})
-    old.os.firmware_features = []  # as versions before this one made it
+    old.os.firmware_features = []  # as Salt 3007 made it
     with pytest.raises(errors.Refused, match="without secure boot in the place of firmware with"):
         firmware.refuse_change("web1", old, amended(old, secure=False), CAPS)
     firmware.refuse_change("web1", old, amended(old, secure=False), _READ)
