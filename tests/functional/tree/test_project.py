@@ -102,7 +102,7 @@ def test_the_owners_are_of_paths_that_are_there():
     assert all(owner.startswith("@") for _, *owners in rows for owner in owners)
 
 
-@pytest.mark.parametrize("form", ["fault", "wish"])
+@pytest.mark.parametrize("form", ["bug", "feature"])
 def test_a_form_asks_for_something(form):
     found = salt.utils.yaml.safe_load(read(f".github/ISSUE_TEMPLATE/{form}.yml"))
     assert found["name"]
