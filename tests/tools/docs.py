@@ -43,9 +43,8 @@ is 1.
 """
 # functions that only the master, a state or the formula calls
 INTERNAL = {
-    "answer", "answers", "creation_phase", "firewall_made", "ha_fence", "ha_kept", "leftovers",
-    "migrate_locations", "names_on_disk", "reach", "remove_made", "running_names", "screen",
-    "shared_disks", "storage_users", "working",
+    "answer", "answers", "creation_phase", "firewall_made", "ha_kept", "leftovers", "remove_made",
+    "running_names", "working",
 }  # fmt: skip
 _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")
 _CONNECTION = {"connection", "username", "password"}
