@@ -2,8 +2,9 @@
 back.
 
 The fields of a Message are the keys of the plain data, with units in their names. The other side
-may have another version: unknown keys are ignored, and fields with a default may be missing. All
-other values must have the type of their field, or the whole message is rejected.
+may have another version: unknown keys are ignored, and fields with a default may be missing unless
+they are declared as required. All other values must have the type of their field, or the whole
+message is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TYPE_NAMES = {
 }  # fmt: skip
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_OPTIONAL, _TRANSIENT = "seldom", "untold"
+_OPTIONAL, _TRANSIENT, _REQUIRED = "optional", "transient", "required"
 
 Reader = Callable[[Any], Any]
 AnyMessage = TypeVar("AnyMessage", bound="Message")
@@ -108,6 +109,12 @@ class CachedReader(Generic[AnyMessage]):
 def optional(default: Value) -> Value:
     """Declare an optional field, which is omitted from the plain data if it has its default."""
     return _field(default, _OPTIONAL)
+
+
+def required(default: Value) -> Value:
+    """Declare a field with a default that plain data must contain: the default would be unsafe
+    where another version names the field otherwise."""
+    return _field(default, _REQUIRED)
 
 
 def transient(default: Value) -> Value:
@@ -288,7 +295,8 @@ def _fields(kind: type[Message]) -> list[tuple[str, Reader, bool]]:
         (
             field.name,
             _reader(hints[field.name]),
-            field.default is field.default_factory is dataclasses.MISSING,
+            field.default is field.default_factory is dataclasses.MISSING
+            or _REQUIRED in field.metadata,
         )
         for field in _keys(cast(Any, kind))
     ]

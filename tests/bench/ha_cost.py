@@ -265,7 +265,7 @@ def reading_all(names, each):
         names[0], 1, 1, armed=True, guests=there, acks={one: HeartbeatAck(1,
         10**6) for one in others},
         silent_s={one: time.monotonic() % 1 for one in others},
-        pledges={one: HostState(1, 10**6, True, 10) for one in others},
+        host_states={one: HostState(1, 10**6, True, 10) for one in others},
     )  # fmt: skip
     data = frames.frame(frames.BEAT, beat.to_answer()).data[frames.HEAD.size :]
     began_s = time.thread_time()

@@ -243,9 +243,9 @@ def _want(world, name, what):
     """One that was ignored is looked for where it is; the verb refuses it elsewhere than the engine
     left it."""
     old, host = world.wanted[name], world.wanted[name].host
-    if old.wanted == view.IGNORED != what:
+    if old.desired_state == view.IGNORED != what:
         record = world.newest().guests.get(name)
-        places = {place.host for place in record.places} if record else set()
+        places = {place.host for place in record.locations} if record else set()
         host = next(iter(_runs(world, name)), host)
         agent = world.hosts.get(host)
         if agent is not None and _runs(world, name) and _is_over(agent):
@@ -254,7 +254,7 @@ def _want(world, name, what):
         if places and host not in places and _runs(world, name):
             world.say("scenario", f"guest {name} is refused", f"it was left on {sorted(places)}")
             return
-    world.wanted[name] = replace(old, wanted=what, host=host)
+    world.wanted[name] = replace(old, desired_state=what, host=host)
 
 
 def _is_over(host):
@@ -276,14 +276,14 @@ def _enable(world, name):
         world.say("scenario", f"guest {name} is not given")
         return
     old = world.scenario.guests.get(name) or guest(name, {})
-    world.wanted[name] = replace(old, wanted="started", host=host)
+    world.wanted[name] = replace(old, desired_state="started", host=host)
 
 
 def _move(world, name, host):
     """A person migrates it live, while high availability leaves it alone."""
     wanted, source = world.wanted.get(name), next(iter(_runs(world, name)), "")
     there = world.hosts[host]
-    kept = wanted is not None and wanted.wanted != view.IGNORED
+    kept = wanted is not None and wanted.desired_state != view.IGNORED
     if (
         kept
         or _may_start(world, name)
@@ -316,7 +316,7 @@ def _may_start(world, name):
 def _start(world, name, host):
     """A person starts one that is ignored, where it runs nowhere."""
     there = world.hosts[host]
-    ignored = world.wanted[name].wanted == view.IGNORED and not _may_start(world, name)
+    ignored = world.wanted[name].desired_state == view.IGNORED and not _may_start(world, name)
     if not ignored or _runs(world, name) or not there.is_on:
         world.say("scenario", f"guest {name} is not started by hand")
         return
@@ -336,7 +336,7 @@ def _add(world, name, host, *words):
     if runs and words == ("running",):
         raise BadScenario(f"guest {name} add: it runs on {runs[0]}")
     world.wanted[name] = world.scenario.guests.get(name) or guest(name, {})
-    world.wanted[name] = replace(world.wanted[name], host=host, wanted="started")
+    world.wanted[name] = replace(world.wanted[name], host=host, desired_state="started")
     master = next(iter(world.masters.values()))
     why = reserve.refusal(master.view(), world.newest(), name, master.now())
     if why:

@@ -216,7 +216,7 @@ class Host(Machine):
             return as_nobody_could_lead(beat)
         if self.liar == WISHES:
             return replace(
-                beat, wished=CommittedConfig(2**40, 1, "0", committed_config.digest("0"))
+                beat, config=CommittedConfig(2**40, 1, "0", committed_config.digest("0"))
             )
         others = [name for name in self.world.hosts if name != self.name]
         boots = {name: one.boot for name, one in self.state.saved.registry.hosts.items()}
@@ -225,7 +225,7 @@ class Host(Machine):
             name: HostState(boots.get(name, 1), 2**40, True, 0, SHUT_DOWN, False, terms)
             for name in others
         }
-        return replace(beat, pledges=words, silent_s=dict.fromkeys(others, 1000.0))
+        return replace(beat, host_states=words, silent_s=dict.fromkeys(others, 1000.0))
 
     def hear_definitions(self):
         """It tells those of its guests, and is told all that masters know."""
@@ -235,7 +235,9 @@ class Host(Machine):
                 continue
             records = master.state.saved.registry.guests
             for name, copy in self.copies.items():
-                may = name in records and any(at.host == self.name for at in records[name].places)
+                may = name in records and any(
+                    at.host == self.name for at in records[name].locations
+                )
                 if copy.state == RUNNING and may:
                     number = max(self.defined.get(name, 0), world.known.get(name, 0))
                     world.known[name] = number

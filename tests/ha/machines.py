@@ -107,7 +107,7 @@ class Master(Machine):
 
     def listen(self):
         """To a person, who goes to the one who leads, and to what others have agreed on."""
-        agreed = self.state.saved.registry.wished
+        agreed = self.state.saved.registry.config
         members = self.state.saved.registry.members or tuple(self.world.hosts)
         beats = [message for (kind, _), (_, message) in self.arrived.items() if kind == "beat"]
         told = [committed_config.find_committed(beats, members)]
@@ -129,7 +129,7 @@ class Master(Machine):
 
     def acted_by(self):
         """What it acts by: what was agreed on, or its own file where nothing was."""
-        agreed = self.state.saved.registry.wished
+        agreed = self.state.saved.registry.config
         known = agreed.text and self.state.ready and agreed.stamp >= self.file.stamp
         return int((agreed if known else self.file).text or 0)
 

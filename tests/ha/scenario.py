@@ -172,7 +172,7 @@ def guest(name, given):
     return GuestConfig(
         name,
         host=_name(given["host"], f"guest {name}: host") if given.get("host") else "",
-        wanted=wanted,
+        desired_state=wanted,
         priority=number("priority", 0, -(2**31)),
         restarts=number("restarts", 1),
         relocates=number("relocates", 1),

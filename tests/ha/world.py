@@ -187,7 +187,7 @@ class World:
             name: {
                 "power": "on" if host.is_on else "off",
                 "state": newest.host(name).state,
-                "why": newest.host(name).why,
+                "why": newest.host(name).reason,
                 "watchdog": "armed" if host.device_armed else "rests",
             }
             for name, host in self.hosts.items()
@@ -200,8 +200,8 @@ class World:
                 "host": runs[0] if runs else (record.host or record.last if record else ""),
                 "state": record.state if record else "new",
                 "running": bool(runs),
-                "wanted": self.wanted[name].wanted,
+                "wanted": self.wanted[name].desired_state,
                 "epoch": record.epoch - self.first_epochs.get(name, 0) if record else 0,
-                "why": record.why if record else "",
+                "why": record.reason if record else "",
             }
         return {"hosts": hosts, "guests": guests, "armed": newest.armed}

@@ -101,9 +101,9 @@ def test_a_host_is_fenced_from_another_one_and_from_the_next_where_that_cannot(c
         lab.exec(first, "mv /root/fence_redfish /usr/sbin/")
     found = cloud.status()[1]
     assert "its fence says that it is off" in found["hosts"][host]["why"]
-    [end] = [one for one in found["decisions"] if one["what"] == "fence" and one["new"] == "off"]
-    assert f"from {first}: timed out: fence_redfish is not installed" in end["why"]
-    assert f"from {second}: off" in end["why"]
+    [end] = [one for one in found["decisions"] if one["kind"] == "fence" and one["new"] == "off"]
+    assert f"from {first}: timed out: fence_redfish is not installed" in end["reason"]
+    assert f"from {second}: off" in end["reason"]
     log = lab.exec(second, "journalctl -u salt-virt-ha --no-pager").stdout
     assert f"fence of {host}: off" in log
     password = lab.exec(second, f"cat {PASSWORD}").stdout.strip()
@@ -123,7 +123,7 @@ def test_qemu_that_is_killed_is_started_in_place_with_the_reason(cloud, host):
     lab.wait(anew, "it is started anew", 60)
     cloud.well()
     assert cloud.where("web1") == [host]
-    said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
+    said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
     assert "it failed: QEMU or its kernel crashed: once more in place" in said
 
 
@@ -147,7 +147,7 @@ def test_a_guest_whose_kernel_always_panics_is_tried_here_and_there_and_left_for
         states = {one: lab.exec(one, "virsh domstate web2", check=False) for one in lab.hosts}
         [where] = [one for one, told in states.items() if "crashed" in told.stdout]
         assert where != "hv1", "it is left as it is, elsewhere"
-        said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web2"]
+        said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web2"]
         assert "it failed: its kernel panicked: once more in place" in said
         assert "it failed: its kernel panicked: once more elsewhere" in said
     finally:
@@ -225,7 +225,7 @@ def test_it_goes_back_by_a_stop_and_a_start_where_it_is_wanted_so(cloud, better)
     lab.wait(lambda: cloud.runs("web1") == [better], "it is back", 120, 1)
     assert began(cloud, better) == "running (booted)"
     cloud.well()
-    said = [one["why"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
+    said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
     assert "it goes to a better host by a stop and a start" in said
 
 

@@ -65,7 +65,9 @@ def run(tmp_path, monkeypatch, conn):
     def call(state=None, works=True, **given):
         if state:
             fleet.opts["virt"]["ha"] = {"members": {"hv1": {}, "hv2": {}}}
-            kept = SavedMasterState(registry=Registry(hosts={"hv1": HostRecord(state, why="off")}))
+            kept = SavedMasterState(
+                registry=Registry(hosts={"hv1": HostRecord(state, reason="off")})
+            )
             files.write(status_file.state_path(fleet.opts), kept)
             files.write(
                 status_file.report_path(fleet.opts), status_file.EngineReport(time.time(), "m")

@@ -83,7 +83,7 @@ class Alone:
 
     def ails(self, trouble, words):
         until(lambda: self.told().trouble == trouble, trouble, 90)
-        assert words in self.told().seen
+        assert words in self.told().detail
         assert self.told().state == messages.RUNNING, "it may write still"
 
     def anew(self):
@@ -144,7 +144,7 @@ def test_a_watchdog_that_resets_is_counted(alone):
 def test_a_watchdog_that_takes_its_power_is_named(alone):
     alone.runs(BITES, WATCHDOG.format("poweroff"))
     until(lambda: alone.told().state in (messages.STOPPED, messages.CRASHED), "it is off", 30)
-    until(lambda: alone.told().seen == "its watchdog fired: poweroff", "libvirt's event", 30)
+    until(lambda: alone.told().detail == "its watchdog fired: poweroff", "libvirt's event", 30)
 
 
 def test_a_watchdog_that_does_nothing_is_nothing(alone):
@@ -222,4 +222,4 @@ def test_a_start_that_failed_says_why(alone):
     os.unlink(alone.inside(str(alone.folder / "disk.raw")))
     alone.guests.start(NAME, 9)
     until(lambda: alone.told().state == messages.FAILED, "it failed", 30)
-    assert "the start failed: " in alone.told().seen and "disk.raw" in alone.told().seen
+    assert "the start failed: " in alone.told().detail and "disk.raw" in alone.told().detail

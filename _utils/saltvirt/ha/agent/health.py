@@ -206,7 +206,7 @@ class Health:
         if case is None:
             return status
         if status.state in (CRASHED, FAILED, STOPPED):
-            return replace(status, seen=case.note)
+            return replace(status, detail=case.note)
         if status.state != RUNNING:
             return status
         trouble, message = case.trouble, case.message
@@ -214,7 +214,7 @@ class Health:
         if not trouble and limit_s and self._is_silent(case, limit_s):
             trouble, message = SILENT, f"its guest agent did not answer for {limit_s} s"
         resets = len(self._recent(case.resets))
-        return replace(status, trouble=trouble, seen=message, resets=resets)
+        return replace(status, trouble=trouble, detail=message, resets=resets)
 
     def _is_silent(self, case: _Case, limit_s: int) -> bool:
         has_answered = case.heard_s is not None and case.missed >= MISSES

@@ -29,7 +29,7 @@ _BYTES = 32
 class PoolKeyFile(Message):
     """The file. local_key: of this host; peers: the keys that peers have sent."""
 
-    own: str
+    local_key: str
     peers: dict[str, str] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ class PoolKeys:
     @property
     def local_key(self) -> str:
         """The key of this host, to send to peers only."""
-        return self._keys.own
+        return self._keys.local_key
 
     def receive(self, beats: Mapping[str, ReceivedHeartbeat]) -> None:
         """Store the keys in heartbeats that arrived over the network."""
@@ -58,13 +58,13 @@ class PoolKeys:
         }
         peers = {**self._keys.peers, **reported}
         if peers != self._keys.peers:
-            self._keys = PoolKeyFile(self._keys.own, peers)
+            self._keys = PoolKeyFile(self._keys.local_key, peers)
             self._write()
 
     def seal(self, beat: Heartbeat) -> bytes:
         """Return a heartbeat, signed, for a pool."""
         fields = beat.to_answer()
-        return json.dumps({**fields, MAC: _mac(self._keys.own, fields)}).encode()
+        return json.dumps({**fields, MAC: _mac(self._keys.local_key, fields)}).encode()
 
     def is_of(self, beat: Heartbeat, mac: str) -> bool:
         """Whether the host has signed that heartbeat with its last key."""

@@ -25,8 +25,8 @@ from saltvirt.system import atomic_file, file_lock
 class SavedFile(Message):
     """A ``SavedAgentState`` in its file."""
 
-    promises: dict[str, FenceVote]
-    pledges: dict[str, HostState]
+    fence_votes: dict[str, FenceVote]
+    host_states: dict[str, HostState]
     term: int
     leader: str
     claim: int

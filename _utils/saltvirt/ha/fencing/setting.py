@@ -45,7 +45,7 @@ class FenceReply(Message):
     host: str
     attempt: str
     state: str
-    words: str = ""
+    message: str = ""
 
 
 def parse(label: str, definition: object) -> FenceSetting:

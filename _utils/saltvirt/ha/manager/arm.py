@@ -129,6 +129,6 @@ class ConfirmOff:
         names = sorted(
             name
             for name, record in self.request.engine.registry.guests.items()
-            if any(location.host == self.host for location in record.places)
+            if any(location.host == self.host for location in record.locations)
         )
         return f": {', '.join(names)} may be started elsewhere" if names else ""

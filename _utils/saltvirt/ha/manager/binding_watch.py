@@ -50,7 +50,7 @@ def _host(record: HaGuestRecord | None) -> str:
     """Return the present or last host of the guest."""
     if record is None:
         return ""
-    places = {location.host for location in record.places}
+    places = {location.host for location in record.locations}
     return places.pop() if len(places) == 1 else record.last
 
 

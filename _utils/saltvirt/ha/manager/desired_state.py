@@ -55,14 +55,14 @@ class DesiredState(Message):
     guests: dict[str, GuestConfig] = field(default_factory=dict)
     sizes: dict[str, Guest] = field(default_factory=dict)
     rules: dict[str, GuestRule] = field(default_factory=dict)
-    wishes: dict[str, RelocationRequest] = field(default_factory=dict)
+    relocations: dict[str, RelocationRequest] = field(default_factory=dict)
     autostarted: frozenset[str] = frozenset()
     confirmed: dict[str, int] = field(default_factory=dict)
     number: int = 0
     base_term: int = optional(0)
     base_version: int = optional(0)
     offers: tuple[str, ...] = optional(())
-    remade: bool = optional(False)
+    rebuilt: bool = optional(False)
     fresh: bool = optional(False)
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class DesiredState(Message):
             self,
             guests={key: item for key, item in self.guests.items() if key != name},
             sizes={key: item for key, item in self.sizes.items() if key != name},
-            wishes={key: item for key, item in self.wishes.items() if key != name},
+            relocations={key: item for key, item in self.relocations.items() if key != name},
             rules=rules,
             autostarted=self.autostarted - {name},
         )
@@ -104,28 +104,28 @@ def rebuild(registry: Registry) -> DesiredState:
         name: GuestConfig(
             name,
             host=record.host or record.last,
-            wanted=states.get(record.state, STARTED),
+            desired_state=states.get(record.state, STARTED),
             agent_silent_s=record.agent_silent_s,
         )
         for name, record in registry.guests.items()
     }
-    number = max((record.wish for record in registry.guests.values()), default=0)
-    return DesiredState(armed=registry.armed, guests=guests, number=number, remade=True)
+    number = max((record.last_request for record in registry.guests.values()), default=0)
+    return DesiredState(armed=registry.armed, guests=guests, number=number, rebuilt=True)
 
 
 def from_registry(registry: Registry) -> DesiredState:
     """Return the desired state that the hosts store. Raises OperationFailed if it cannot be
     read."""
-    if not (registry.wished.text or registry.guests):
+    if not (registry.config.text or registry.guests):
         return DesiredState()
-    return parse(registry.wished) if registry.wished.text else rebuild(registry)
+    return parse(registry.config) if registry.config.text else rebuild(registry)
 
 
 def merge_states(own_desired: DesiredState, previous: DesiredState) -> DesiredState:
     """Return what was requested after the file was lost, combined with the previous state."""
     relocations = {
         name: replace(relocation, number=relocation.number + previous.number)
-        for name, relocation in own_desired.wishes.items()
+        for name, relocation in own_desired.relocations.items()
     }
     return replace(
         own_desired,
@@ -133,7 +133,7 @@ def merge_states(own_desired: DesiredState, previous: DesiredState) -> DesiredSt
         guests={**previous.guests, **own_desired.guests},
         sizes={**previous.sizes, **own_desired.sizes},
         rules={**previous.rules, **own_desired.rules},
-        wishes={**previous.wishes, **relocations},
+        relocations={**previous.relocations, **relocations},
         autostarted=previous.autostarted | own_desired.autostarted,
         confirmed={**previous.confirmed, **own_desired.confirmed},
         number=own_desired.number + previous.number,
@@ -227,7 +227,7 @@ class DesiredStateStore:
                 )
             fresh = not self.path.exists()
             old = self.read()
-            desired = replace(edit(old), remade=False)
+            desired = replace(edit(old), rebuilt=False)
             desired = replace(desired, fresh=desired.fresh or fresh)
             try:  # an error here leaves the desired state unchanged
                 self.guard(desired, old)
@@ -282,6 +282,6 @@ class DesiredStateStore:
             name
             for desired in states
             for name, guest_config in desired.guests.items()
-            if guest_config.wanted != IGNORED
+            if guest_config.desired_state != IGNORED
         ]
         ha_provider.store_managed(self._opts, {name: REFUSAL.format(name=name) for name in names})

@@ -68,7 +68,7 @@ class HaOptions:
                 raise errors.InvalidInput(
                     f"state must be {STARTED} or {STOPPED}, not {units.short_repr(self.state)}"
                 )
-            values["wanted"] = self.state
+            values["desired_state"] = self.state
         return replace(config, **values)
 
     def group_to_join(self, desired: DesiredState, name: str) -> str | None:
@@ -248,7 +248,7 @@ class Enable:
             self.options.refuse_unknown_group(desired)
         group = self.options.group_to_join(desired, self.name)
         if old is not None:
-            if old.wanted == IGNORED and guest_config.wanted != IGNORED:
+            if old.desired_state == IGNORED and guest_config.desired_state != IGNORED:
                 with reasons:
                     host, _ = locate_ignored(self.fleet, self.request, self.name)
                     guest_config = replace(guest_config, host=host)
@@ -275,7 +275,7 @@ class Enable:
             guest_config,
             host=host,
             size=size,
-            wanted=STOPPED if is_stopped else guest_config.wanted,
+            desired_state=STOPPED if is_stopped else guest_config.desired_state,
         )
         self._refuse_local(reasons, host_inventory)
         warning = ""
@@ -454,7 +454,7 @@ def locate_ignored(fleet: Fleet, request: AdminRequest, name: str) -> tuple[str,
         raise errors.OperationFailed(
             f"the engine does not know yet that {name} is ignored: {reason}"
         )
-    hosts = {location.host for location in record.places} if record else set()
+    hosts = {location.host for location in record.locations} if record else set()
     if hosts and host not in hosts:
         raise errors.OperationFailed(
             f"{name} is on {host} now, but the agent of its previous host "
@@ -496,9 +496,9 @@ class Ignore:
         reasons = Reasons()
         with reasons:
             old, new = self._states()
-            if old.wanted == new.wanted:
+            if old.desired_state == new.desired_state:
                 return Checked(self.name, self._text("is", "already"), nothing=True)
-            changes = {"ha": {"old": old.wanted, "new": new.wanted}}
+            changes = {"ha": {"old": old.desired_state, "new": new.desired_state}}
             return Checked(self.name, self._text("would be"), changes)
         return reasons.checked(self.name)
 
@@ -507,14 +507,14 @@ class Ignore:
         name = names.guest(self.name)
         with lock.guest(self.fleet.opts, name, "virt.ha_ignore"):
             old, new = self._states()
-            if old.wanted == new.wanted:
+            if old.desired_state == new.desired_state:
                 return Result(name, self._text("is", "already"))
             text = self._text("is")
             if not self.off:
                 _rebind_key(self.request, name)
             self.request.submit(name, text, lambda desired: _with_desired(desired, new))
             pending = "" if self.off else _release_pending(self.fleet, name)
-        changes = {"ha": {"old": old.wanted, "new": new.wanted}}
+        changes = {"ha": {"old": old.desired_state, "new": new.desired_state}}
         notice = f"; {pending}" if pending else self.request.notice
         return Result(name, f"{text}{notice}", changes, complete=not pending)
 
@@ -528,11 +528,11 @@ class Ignore:
         self.request.guest(desired, self.name)
         old = desired.guests[self.name]
         if not self.off:
-            return old, replace(old, wanted=IGNORED)
-        if old.wanted != IGNORED:
+            return old, replace(old, desired_state=IGNORED)
+        if old.desired_state != IGNORED:
             return old, old
         host, desired_state = locate_ignored(self.fleet, self.request, self.name)
-        return old, replace(old, wanted=desired_state, host=host)
+        return old, replace(old, desired_state=desired_state, host=host)
 
     def _text(self, verb: str, suffix: str = "") -> str:
         message = f"{self.name} {verb} {'no longer ignored' if self.off else 'ignored'}"
@@ -543,5 +543,5 @@ def _with_desired(desired: DesiredState, new: GuestConfig) -> DesiredState:
     old = desired.guests.get(new.name)
     if old is None:
         raise errors.NotFound(f"{new.name} is no longer managed by high availability")
-    changed = replace(old, wanted=new.wanted, host=new.host)
+    changed = replace(old, desired_state=new.desired_state, host=new.host)
     return replace(desired, guests={**desired.guests, new.name: changed})

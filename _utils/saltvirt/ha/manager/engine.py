@@ -119,7 +119,7 @@ def must_save(old: SavedMasterState | None, new: SavedMasterState) -> bool:
 
 
 def _lasting(saved: SavedMasterState) -> tuple[object, ...]:
-    host_states = {name: host_state.lasting for name, host_state in saved.pledges.items()}
+    host_states = {name: host_state.lasting for name, host_state in saved.host_states.items()}
     return saved.term, saved.registry.stamp, host_states
 
 
@@ -319,7 +319,7 @@ class Engine:
     def _effective(self) -> DesiredState:
         """Return the desired state to use: what the masters have agreed on, from the registry that
         a leader has read. Other masters use their own file, which learns it."""
-        committed = self.registry.wished
+        committed = self.registry.config
         members = self.registry.members or tuple(self.config.members)
         candidates = [
             committed_config.find_committed(
@@ -369,7 +369,7 @@ class Engine:
             placement_hosts=placement_hosts,
             guests=self._guests(placement_hosts),
             rules=tuple(desired.rules.values()),
-            relocations=desired.wishes,
+            relocations=desired.relocations,
             fence_levels=self.context.fences.levels,
             fences=self.context.fences.results,
             confirmed=desired.confirmed,
@@ -392,7 +392,7 @@ class Engine:
                 if self.config_known and self.store.path.exists()
                 else None
             )
-        own_config, committed = self.own_desired.shared_config, self.registry.wished
+        own_config, committed = self.own_desired.shared_config, self.registry.config
         if not self.store.path.exists():
             return CommittedConfig()
         # a master of another version may encode the same content differently
@@ -466,10 +466,10 @@ class Engine:
         """Whether the guest may run on the host; or runs nowhere, and was last on it. A host that
         has failed since has an older definition."""
         record = self.registry.guests.get(name)
-        if record is None or not record.places:
+        if record is None or not record.locations:
             last = record.last if record else ""
             return host == (last or self.desired.guests[name].host)
-        return any(location.host == host for location in record.places)
+        return any(location.host == host for location in record.locations)
 
     def _journal_act(self, host: str, body: dict[str, Any]) -> None:
         fields = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
@@ -496,15 +496,21 @@ class Engine:
         """Return the message of a master whose disk cannot be written. It does not lead, but still
         acknowledges hosts that reported nothing that would have to be saved. Otherwise a host that
         only this master hears would cut its power."""
-        saved_states = self.saved.pledges if self.saved else {}
+        saved_states = self.saved.host_states if self.saved else {}
         acks = {
             host: ack
             for host, ack in message.acks.items()
-            if host in saved_states and saved_states[host].lasting == saved.pledges[host].lasting
+            if host in saved_states
+            and saved_states[host].lasting == saved.host_states[host].lasting
         }
         state = self.state
         return LeaderMessage(
-            message.master, state.saved.term, state.seq, False, alone=message.alone, acks=acks
+            message.master,
+            state.saved.term,
+            state.seq,
+            False,
+            sole_master=message.sole_master,
+            acks=acks,
         )
 
     def hears(self, host: str) -> bool:
@@ -621,7 +627,7 @@ class Engine:
             heard=len(set(fresh) & set(members)),
             needed=quorum.majority(members, view.sole_master) - votes,
             hosts={name: self._host(name, view, now_s) for name in view.members},
-            decided=tuple(self._changes),
+            changes=tuple(self._changes),
             problem=self.problem or self.state_warning,
             warnings=(self.path_warning,) if self.path_warning else (),
             settings=self.config.digest,

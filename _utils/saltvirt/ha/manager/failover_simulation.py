@@ -104,7 +104,7 @@ class FailoverSimulation:
         waiting = {
             name
             for name, guest_config in self.view.guests.items()
-            if guest_config.wanted == STARTED and name not in placed
+            if guest_config.desired_state == STARTED and name not in placed
         }
         records = {**placed, **{name: HaGuestRecord(RECOVERING) for name in waiting}}
         return reserve.Reserve(self.view, replace(self.registry, guests=records), 0, waiting)
@@ -112,5 +112,5 @@ class FailoverSimulation:
 
 def _placed_record(host: str) -> HaGuestRecord:
     return HaGuestRecord(
-        PLACED, host=host, boot=_BOOT, run=True, places=(GuestLocation(host, _BOOT),), last=host
+        PLACED, host=host, boot=_BOOT, run=True, locations=(GuestLocation(host, _BOOT),), last=host
     )

@@ -25,7 +25,7 @@ class HaMasterHooks(MasterHooks):
 
         engine = status_file.load(opts)
         hosts = {} if engine.problem else engine.registry.hosts
-        return {name: record.why for name, record in hosts.items() if record.state == FENCED}
+        return {name: record.reason for name, record in hosts.items() if record.state == FENCED}
 
     def ha_provider(self, opts: file_lock.Opts) -> ClusterHaProvider | None:
         """See MasterHooks."""

@@ -59,7 +59,7 @@ class MoveGuest:
                 name, f"{name} is to move to {self.host}", self._with_relocation
             )
             try:
-                self._wait_arrival(desired.wishes[name].number)
+                self._wait_arrival(desired.relocations[name].number)
             finally:
                 self.request.withdraw(self._without_relocation)
         message = f"{name} was moved from {source} to {self.host}"
@@ -83,17 +83,17 @@ class MoveGuest:
                 raise errors.OperationFailed(
                     f"{self.name} is {state} or is being moved: wait until it is placed"
                 )
-        if desired.guests[self.name].wanted != STARTED:
+        state = desired.guests[self.name].desired_state
+        if state != STARTED:
             with reasons:
                 raise errors.InvalidInput(
-                    f"{self.name} is {desired.guests[self.name].wanted}, so it cannot be moved: "
-                    "it will be started on any host with capacity; use virt.ha_rule hosts= to "
-                    "choose hosts"
+                    f"{self.name} is {state}, so it cannot be moved: it will be started on any "
+                    "host with capacity; use virt.ha_rule hosts= to choose hosts"
                 )
         target = engine.registry.host(self.host)
         if target.state != UP:
             with reasons:
-                raise errors.OperationFailed(f"{self.host} is {target.state}: {target.why}")
+                raise errors.OperationFailed(f"{self.host} is {target.state}: {target.reason}")
         if engine.report.leading and not engine.registry.armed:
             with reasons:
                 raise errors.OperationFailed(status_file.DISARMED)
@@ -102,13 +102,17 @@ class MoveGuest:
     def _with_relocation(self, desired: DesiredState) -> DesiredState:
         number = desired.number + 1
         relocation = RelocationRequest(number, MIGRATE if self.live else RELOCATE, self.host)
-        return replace(desired, number=number, wishes={**desired.wishes, self.name: relocation})
+        return replace(
+            desired, number=number, relocations={**desired.relocations, self.name: relocation}
+        )
 
     def _without_relocation(self, desired: DesiredState) -> DesiredState:
         remaining = {
-            name: relocation for name, relocation in desired.wishes.items() if name != self.name
+            name: relocation
+            for name, relocation in desired.relocations.items()
+            if name != self.name
         }
-        return replace(desired, wishes=remaining)
+        return replace(desired, relocations=remaining)
 
     def _wait_arrival(self, number: int) -> None:
         """Raise OperationFailed unless the engine reports that the guest has arrived."""
@@ -119,8 +123,8 @@ class MoveGuest:
             if engine.problem or record is None:
                 reason = engine.problem or "the guest is no longer managed by high availability"
                 break
-            host, reason = record.host, record.why
-            if record.wish >= number and not record.target and record.state == PLACED:
+            host, reason = record.host, record.reason
+            if record.last_request >= number and not record.target and record.state == PLACED:
                 if host == self.host:
                     return
                 break

@@ -43,7 +43,7 @@ class RemoteFences:
             raise errors.BadAnswer(f"{host} reported the unknown fence state {reply.state[:20]!r}")
         reply_queue = self._pending.get((host, reply.host, reply.attempt))
         if reply_queue is not None:
-            reply_queue.put(FenceOutcome(reply.state, sanitize.one_line(reply.words)[:_SHOWN]))
+            reply_queue.put(FenceOutcome(reply.state, sanitize.one_line(reply.message)[:_SHOWN]))
 
     def _ask(self, host: str, fence: Fence, setting: FenceSetting) -> FenceOutcome:
         if not self._hears(host):

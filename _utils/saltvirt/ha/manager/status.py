@@ -77,8 +77,8 @@ class HaStatus:
             "rules": {name: rule.to_answer() for name, rule in sorted(desired.rules.items())},
             "reserve": _reserve(settings, engine),
             "losses": {name: item.to_answer() for name,
-            item in engine.report.outlook.losses.items()},
-            "decisions": [item.to_answer() for item in engine.report.decided],
+            item in engine.report.simulation.losses.items()},
+            "decisions": [item.to_answer() for item in engine.report.changes],
             "journal": HaJournal(self.fleet.opts).last(_LAST),
             "problems": problems,
             "table": _table(hosts, guests),
@@ -104,32 +104,32 @@ class HaStatus:
 
 def _host(name: str, settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
     record, report = engine.registry.host(name), engine.report.hosts.get(name)
-    loss = engine.report.outlook.losses.get(name)
+    loss = engine.report.simulation.losses.get(name)
     return {
         "state": record.state,
-        "why": record.why,
+        "why": record.reason,
         "boot": record.boot,
         "heard_s": report.heard_s if report and not engine.problem else None,
         "watchdog": "armed" if report and report.armed else "disarmed",
         "fences": [fence.agent for fence in settings.members[name].fences],
         "last_fence": report.fence if report else "",
         "differs": report.differs if report else "",
-        "moved": dict(loss.moved) if loss else {},
+        "moved": dict(loss.placements) if loss else {},
         "unplaced": sorted(loss.unplaced) if loss else [],
     }
 
 
 def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, Any]:
     guest_config, record = desired.guests[name], engine.registry.guests.get(name)
-    binding = engine.report.outlook.tied.get(name)
+    binding = engine.report.simulation.bindings.get(name)
     return {
         "state": record.state if record else NEW,
-        "why": record.why if record else "",
+        "why": record.reason if record else "",
         "host": (record.host or record.last) if record else guest_config.host,
-        "wanted": guest_config.wanted,
+        "wanted": guest_config.desired_state,
         "priority": guest_config.priority,
-        "may_run_on": sorted({location.host for location in record.places}) if record else [],
-        "tied": f"it can run on {binding.host} only: {binding.why}" if binding else "",
+        "may_run_on": sorted({location.host for location in record.locations}) if record else [],
+        "tied": f"it can run on {binding.host} only: {binding.reason}" if binding else "",
     }
 
 
@@ -176,7 +176,7 @@ def _differences(
 ) -> Iterator[str]:
     """Yield differences between machines, and what was lost."""
     yield from engine.report.warnings
-    if desired.remade:
+    if desired.rebuilt:
         yield (
             "the desired state was lost and was rebuilt from the hosts: priorities, restarts, "
             "relocates, failback and rules have their defaults: set them again"
@@ -194,10 +194,10 @@ def _reserve(settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
     engine's report."""
     count = settings.policy.reserve
     sets = [
-        (tuple(name.split(" and ")), loss) for name, loss in engine.report.outlook.losses.items()
+        (tuple(name.split(" and ")), loss) for name, loss in engine.report.simulation.losses.items()
     ]
     shortfalls = [
-        HostLoss(hosts, loss.moved, loss.unplaced).text()
+        HostLoss(hosts, loss.placements, loss.unplaced).text()
         for hosts, loss in sets
         if count and len(hosts) <= count and loss.unplaced
     ]
@@ -269,19 +269,24 @@ class Simulate:
         hosts, unreachable = inventory.gather(self.fleet)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        tied = self.request.engine.report.outlook.tied
+        tied = self.request.engine.report.simulation.bindings
         simulation = FailoverSimulation(
             settings, desired, hosts, policy.of_master(self.fleet.opts), tied
         )
         loss = simulation.simulate_loss(self.host)
         rows: list[list[Any]] = [["guest", "started on", "reason"]]
-        rows += [[name, host, ""] for name, host in loss.moved.items()]
+        rows += [[name, host, ""] for name, host in loss.placements.items()]
         rows += [[name, None, reason] for name, reason in loss.unplaced.items()]
         silent = {name: unreachable[name] for name in settings.members if name in unreachable}
         message = (
-            f"if {self.host} failed, {units.pluralize(len(loss.moved), 'guest')} would be started "
-            f"elsewhere, {len(loss.unplaced)} nowhere"
+            f"if {self.host} failed, {units.pluralize(len(loss.placements), 'guest')} would be "
+            f"started elsewhere, {len(loss.unplaced)} nowhere"
         )
         message += f"; not counted: {', '.join(silent)}" if silent else ""
-        details = {"table": rows, "moved": loss.moved, "unplaced": loss.unplaced, "silent": silent}
+        details = {
+            "table": rows,
+            "moved": loss.placements,
+            "unplaced": loss.unplaced,
+            "silent": silent,
+        }
         return Result(self.host, message, details=details, complete=not (loss.unplaced or silent))

@@ -38,18 +38,18 @@ class ChangeRecord(Message):
     """A decision. at_s: its wall clock time."""
 
     at_s: float
-    what: str
+    kind: str
     name: str
     old: str
     new: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class LossReport(Message):
     """Where the guests of a host would be started, and why others would not."""
 
-    moved: dict[str, str] = field(default_factory=dict)
+    placements: dict[str, str] = field(default_factory=dict)
     unplaced: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +59,7 @@ class SimulationReport(Message):
     run on one host only. It has a file of its own, which is written only if it changes."""
 
     losses: dict[str, LossReport] = field(default_factory=dict)
-    tied: dict[str, HostBinding] = field(default_factory=dict)
+    bindings: dict[str, HostBinding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class EngineReport(Message):
     heard: int = 0
     needed: int = 0
     hosts: dict[str, HostReport] = field(default_factory=dict)
-    decided: tuple[ChangeRecord, ...] = ()
+    changes: tuple[ChangeRecord, ...] = ()
     problem: str = ""
     warnings: tuple[str, ...] = optional(())
     settings: str = ""
     clock_s: float = optional(0)
-    outlook: SimulationReport = transient(SimulationReport())
+    simulation: SimulationReport = transient(SimulationReport())
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def load(opts: file_lock.Opts) -> EngineStatus:
         return EngineStatus(exc.text, EngineReport(0, ""), registry)
     if report is None:
         return EngineStatus(_STARTING, EngineReport(0, ""), registry)
-    report = replace(report, outlook=simulation or SimulationReport())
+    report = replace(report, simulation=simulation or SimulationReport())
     # the wall clock may be set
     age_s = boot_time() - report.clock_s if report.clock_s else time.time() - report.at_s
     problem = report.problem

@@ -93,13 +93,13 @@ def _guest_statuses(state: AgentState, view: AgentView) -> dict[str, GuestStatus
 def _listen(state: AgentState, view: AgentView) -> None:
     """Process the heartbeats of peers: update the acknowledgements that this host sends, and the
     states that the peers reported of themselves."""
-    acks, states, heard_s = dict(state.acks), dict(state.saved.pledges), dict(state.heard_s)
+    acks, states, heard_s = dict(state.acks), dict(state.saved.host_states), dict(state.heard_s)
     for source in (view.beats, view.stored):
         for host, arrived in source.items():
             beat = arrived.beat
             if not _may_store(beat, view):
                 continue
-            if safety.may_acknowledge(state.saved.promises.get(host), beat.boot):
+            if safety.may_acknowledge(state.saved.fence_votes.get(host), beat.boot):
                 heard = HeartbeatAck(beat.boot, beat.seq)
                 acks[host] = max(acks.get(host, heard), heard, key=messages.order)
                 states[host] = max(
@@ -108,14 +108,14 @@ def _listen(state: AgentState, view: AgentView) -> None:
     for host, arrived in view.beats.items():
         heard_s[host] = max(arrived.at_s, heard_s.get(host, arrived.at_s))
     state.acks, state.heard_s = acks, heard_s
-    state.saved = replace(state.saved, pledges=states)
+    state.saved = replace(state.saved, host_states=states)
 
 
 def _may_store(beat: Heartbeat, view: AgentView) -> bool:
     """Return whether a peer's state is on the disk, which it must be before the peer is
     acknowledged. If nothing new can be written, only a state that is in each version that the disk
     may contain counts, because the result of the pending write is unknown."""
-    states = [state.pledges.get(beat.host) for state in view.disk or ()]
+    states = [state.host_states.get(beat.host) for state in view.disk or ()]
     return all(state is not None and state.lasting == beat.host_state.lasting for state in states)
 
 
@@ -147,10 +147,10 @@ def _obey(
         silent = now_s - state.heard_s.get(host, state.since_s)
         ack = state.acks.get(host)
         acked_boot = ack.boot if ack else 0
-        is_repeated = state.saved.promises.get(host) == vote
+        is_repeated = state.saved.fence_votes.get(host) == vote
         if is_repeated or (safety.does_not_hear(silent, policy) and acked_boot <= vote.boot):
             votes[host] = vote
-    saved = replace(state.saved, promises=votes)
+    saved = replace(state.saved, fence_votes=votes)
     return _store_registry(saved, message)
 
 
@@ -275,17 +275,17 @@ def _make_beat(
     acks = {
         host: ack
         for host, ack in state.acks.items()
-        if safety.may_acknowledge(saved.promises.get(host), ack.boot)
+        if safety.may_acknowledge(saved.fence_votes.get(host), ack.boot)
     }
     silent_s = {host: now_s - state.heard_s.get(host, state.since_s) for host in sorted(peers)}
     silent_s = {
         host: age_s for host, age_s in silent_s.items() if safety.does_not_hear(age_s, policy)
     }
-    config = saved.registry.wished
+    config = saved.registry.config
     config = replace(config, digest=desired.digest(config.text) if config.text else "")
-    if all(entry.message.ask_wished != state.host for entry in view.messages.values()):
+    if all(entry.message.ask_config != state.host for entry in view.messages.values()):
         config = replace(config, text="")
-    hosts = {*silent_s, *saved.promises, *saved.pending.suspects, *saved.registry.suspects}
+    hosts = {*silent_s, *saved.fence_votes, *saved.pending.suspects, *saved.registry.suspects}
     return Heartbeat(
         state.host,
         state.boot,
@@ -300,8 +300,8 @@ def _make_beat(
         guests=_guest_statuses(state, view),
         acks=acks,
         silent_s=silent_s,
-        promises=saved.promises,
-        pledges={host: entry for host, entry in saved.pledges.items() if host in hosts},
+        fence_votes=saved.fence_votes,
+        host_states={host: entry for host, entry in saved.host_states.items() if host in hosts},
         term=saved.term,
         leader=saved.leader,
         claim=saved.claim,
@@ -310,7 +310,7 @@ def _make_beat(
         stored=saved.pending.version,
         applied=saved.registry.version,
         leases=view.leases,
-        wished=config,
+        config=config,
         terms=policy.terms(view.program),
         settings=view.settings,
         registry=saved.pending if asks else None,

@@ -217,17 +217,19 @@ class ActionPlanner:
         """Return the action on a guest that belongs to this host."""
         if not record.run:
             running = status.state == RUNNING
-            return AgentAction(STOP_GUEST, name, reason=record.why) if running else None
+            return AgentAction(STOP_GUEST, name, reason=record.reason) if running else None
         if status.state not in ALIVE:
             may = self._may_start(name, record, status)
-            return AgentAction(START, name, record.epoch, reason=record.why) if may else None
+            return AgentAction(START, name, record.epoch, reason=record.reason) if may else None
         goes = record.target and status.state == RUNNING and status.migrated <= record.epoch
         if goes:
-            return AgentAction(SEND_AWAY, name, record.epoch + 1, record.target, reason=record.why)
+            return AgentAction(
+                SEND_AWAY, name, record.epoch + 1, record.target, reason=record.reason
+            )
         if status.epoch >= record.epoch:
             return None
         if record.anew == record.epoch:
-            return AgentAction(KILL, name, status.epoch, reason=record.why)
+            return AgentAction(KILL, name, status.epoch, reason=record.reason)
         return AgentAction(ADOPT, name, record.epoch)
 
     def _may_start(self, name: str, record: HaGuestRecord, status: GuestStatus) -> bool:

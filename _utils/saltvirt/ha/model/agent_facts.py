@@ -32,7 +32,7 @@ def count_acks(state: AgentState, view: AgentView, seq: int) -> int:
     one."""
     acks = list(acks_of_peers(state, view).values())
     for arrived in view.messages.values():
-        if quorum.master_votes(state.saved.registry.members, arrived.message.alone):
+        if quorum.master_votes(state.saved.registry.members, arrived.message.sole_master):
             acks += [ack for host, ack in arrived.message.acks.items() if host == state.host]
     return sum(ack.boot == state.boot and ack.seq >= seq for ack in acks)
 

@@ -68,8 +68,8 @@ class SavedAgentState:
     on which the agent may act.
     """
 
-    promises: dict[str, FenceVote] = field(default_factory=dict)
-    pledges: dict[str, HostState] = field(default_factory=dict)
+    fence_votes: dict[str, FenceVote] = field(default_factory=dict)
+    host_states: dict[str, HostState] = field(default_factory=dict)
     term: int = 0
     leader: str = ""
     claim: int = 0
@@ -139,7 +139,7 @@ class AgentState:
         behind = record.boot + 1 if record.boot > self.boot else 0
         return replace(
             self,
-            boot=max(self.boot + 1, record.gone, behind),
+            boot=max(self.boot + 1, record.dead_before, behind),
             phase=WORKING,
             believed=False,
             unpledged=0,
@@ -163,9 +163,9 @@ def must_save(old: SavedAgentState, new: SavedAgentState) -> bool:
 
 
 def _lasting(saved: SavedAgentState) -> tuple[object, ...]:
-    states = {name: state.lasting for name, state in saved.pledges.items()}
+    states = {name: state.lasting for name, state in saved.host_states.items()}
     stamps = saved.pending.stamp, saved.registry.stamp
-    return saved.promises, states, saved.term, saved.leader, stamps
+    return saved.fence_votes, states, saved.term, saved.leader, stamps
 
 
 @dataclass(frozen=True)

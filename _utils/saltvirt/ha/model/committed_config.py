@@ -35,18 +35,18 @@ def with_offer(
 ) -> Registry:
     """Return the registry of that version, with the configuration that this master offers.
     sole_master: no other master has to agree, so the text of the master's own file is valid."""
-    current = registry.wished
+    current = registry.config
     if own_config is None or not own_config.text or own_config.text == current.text:
         return registry
     if own_config.stamp < current.stamp and not sole_master:
         return registry
-    return replace(registry, wished=CommittedConfig(registry.term, version, own_config.text))
+    return replace(registry, config=CommittedConfig(registry.term, version, own_config.text))
 
 
 def is_blind(registry: Registry, own_config: CommittedConfig | None) -> bool:
     """Return whether the master knows no configuration while other masters exist that may know
     it."""
-    return own_config is not None and not own_config.text and not registry.wished.text
+    return own_config is not None and not own_config.text and not registry.config.text
 
 
 def host_to_ask(state: MasterState, view: View) -> str:
@@ -59,7 +59,7 @@ def host_to_ask(state: MasterState, view: View) -> str:
         return ""
     hosts = [
         arrived for arrived in view.beats.values()
-        if (arrived.beat.wished.stamp, arrived.beat.wished.digest) == (stamp, text_digest)
+        if (arrived.beat.config.stamp, arrived.beat.config.digest) == (stamp, text_digest)
     ]  # fmt: skip
     return max(hosts, key=lambda arrived: arrived.at_s).beat.host
 
@@ -69,11 +69,11 @@ def majority_config(
 ) -> tuple[tuple[int, int], str]:
     """Return (stamp, digest) of the last configuration that a majority of all hosts has or had: the
     one that was agreed on. A single host that lies cannot forge what persons want."""
-    for stamp in sorted({beat.wished.stamp for beat in beats}, reverse=True):
-        hosts = [beat.host for beat in beats if beat.wished.stamp >= stamp]
+    for stamp in sorted({beat.config.stamp for beat in beats}, reverse=True):
+        hosts = [beat.host for beat in beats if beat.config.stamp >= stamp]
         if safety.is_enough(hosts, members, False):
             digests = collections.Counter(
-                beat.wished.digest for beat in beats if beat.wished.stamp == stamp
+                beat.config.digest for beat in beats if beat.config.stamp == stamp
             )
             return stamp, digests.most_common(1)[0][0]
     return (0, 0), ""
@@ -84,7 +84,7 @@ def find_committed(beats: Collection[Heartbeat], members: Collection[str]) -> Co
     Agents of an older version send no digest."""
     stamp, text_digest = majority_config(beats, members)
     for beat in beats:
-        config = beat.wished
+        config = beat.config
         if config.text and config.stamp == stamp and text_digest in ("", digest(config.text)):
             return replace(config, digest="")
     return CommittedConfig()

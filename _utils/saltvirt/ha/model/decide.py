@@ -52,14 +52,14 @@ def decide(view: View, state: MasterState, now_s: float) -> MasterStep:
 
 def _hear_hosts(state: MasterState, view: View) -> MasterState:
     """Return the state with what hosts have reported of themselves."""
-    acks, host_states = dict(state.acks), dict(state.saved.pledges)
+    acks, host_states = dict(state.acks), dict(state.saved.host_states)
     for host, arrived in view.beats.items():
         beat = arrived.beat
         if _is_newer(beat.host_state, host_states.get(host)):
             host_states[host] = beat.host_state
         if _is_newer(beat, acks.get(host)):
             acks[host] = HeartbeatAck(beat.boot, beat.seq)
-    return replace(state, acks=acks, saved=replace(state.saved, pledges=host_states))
+    return replace(state, acks=acks, saved=replace(state.saved, host_states=host_states))
 
 
 def _is_newer(new: Heartbeat | HostState, old: HeartbeatAck | HostState | None) -> bool:
@@ -145,8 +145,8 @@ def _hosts(
         row = next_host_row(case)
         if row is None:
             reason = stuck_reason(case)
-            if reason and (not old.stuck or reason != old.why):
-                records[name] = replace(old, why=reason, stuck=True)
+            if reason and (not old.stuck or reason != old.reason):
+                records[name] = replace(old, reason=reason, stuck=True)
                 changes.append(StateChange("host", name, old.state, old.state, reason))
             continue
         if row.to == FENCING:
@@ -176,9 +176,9 @@ def _guests(
             running_since = state.ran_s.get(name, since)
             ran_s[name] = running_since if running_since[0] == case.record.epoch else since
         changed = _guest(case, version)
-        if record is None or (record.state, record.why) != (changed.state, changed.why):
+        if record is None or (record.state, record.reason) != (changed.state, changed.reason):
             old = case.record.state
-            changes.append(StateChange("guest", name, old, changed.state, changed.why))
+            changes.append(StateChange("guest", name, old, changed.state, changed.reason))
         records[name] = changed
     if records != registry.guests:
         registry = replace(registry, guests=records)
@@ -194,8 +194,8 @@ def _next_record(case: GuestCase, version: int) -> HaGuestRecord:
     if row is not None:
         changed = row.apply(case, version)
         return record if replace(changed, changed=record.changed) == record else changed
-    if case.locations != record.places:
-        return replace(record, places=case.locations, changed=version)
+    if case.locations != record.locations:
+        return replace(record, locations=case.locations, changed=version)
     return record if record.changed else replace(record, changed=version)
 
 
@@ -254,13 +254,13 @@ def _message(state: MasterState, view: View, now_s: float) -> LeaderMessage:
             and not committed_config.is_blind(registry, view.own_config)
         ),
         leading=leading,
-        alone=view.sole_master,
+        sole_master=view.sole_master,
         acks=acks,
         ballots=ballots,
         registry=registry if leading else None,
         committed=state.committed,
         ask_registry=not state.ready,
-        ask_wished=committed_config.host_to_ask(state, view),
+        ask_config=committed_config.host_to_ask(state, view),
     )
 
 

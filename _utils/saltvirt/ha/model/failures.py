@@ -30,9 +30,9 @@ def failure(status: GuestStatus, restarts: int) -> str:
     """Return the observed failure of a guest, or "". restarts: the guest's maximum number of
     restarts."""
     if status.state in _STOPPED_CAUSES:
-        return status.seen or _STOPPED_CAUSES[status.state]
+        return status.detail or _STOPPED_CAUSES[status.state]
     if status.state == RUNNING and status.trouble in _RESTARTABLE:
-        return status.seen or status.trouble
+        return status.detail or status.trouble
     if status.state == RUNNING and status.resets > restarts:
         return f"its watchdog has reset it {status.resets} times"
     return ""
@@ -42,5 +42,5 @@ def obstacle(status: GuestStatus) -> str:
     """Return the problem that keeps a guest from running and that no restart would repair, or
     ""."""
     if status.state == RUNNING and status.trouble in _OBSTACLES:
-        return status.seen or status.trouble
+        return status.detail or status.trouble
     return ""

@@ -62,7 +62,7 @@ class GuestCase:
     @cached_property
     def locations(self) -> tuple[GuestLocation, ...]:
         """Return the locations where a copy of the guest may still run."""
-        return tuple(location for location in self.record.places if not self._cleared(location))
+        return tuple(location for location in self.record.locations if not self._cleared(location))
 
     def _cleared(self, location: GuestLocation) -> bool:
         host = self.registry.host(location.host)
@@ -135,7 +135,7 @@ class GuestCase:
         request = self.view.relocations.get(self.name)
         host = (
             request.host
-            if request and request.kind == kind and request.number > self.record.wish
+            if request and request.kind == kind and request.number > self.record.last_request
             else ""
         )
         return "" if self.capacity.usable(host, self.name) else host
@@ -146,7 +146,7 @@ class GuestCase:
         record, capacity = self.record, self.capacity
         last = self.registry.host(record.last)
         if last.state in (REST, RETURNING) and not record.failed and not record.better:
-            return "", f"it waits for {record.last}: {last.why}"
+            return "", f"it waits for {record.last}: {last.reason}"
         ranked, reason = capacity.ranked(self.name, record.failed)
         if not ranked and record.failed:
             ranked, reason = capacity.ranked(self.name)

@@ -61,7 +61,7 @@ def _first_epoch(case: GuestCase) -> int:
 
 
 def is_ignored(case: GuestCase) -> bool:
-    return case.config.wanted == IGNORED
+    return case.config.desired_state == IGNORED
 
 
 def is_noticed(case: GuestCase) -> bool:
@@ -75,15 +75,15 @@ def is_noticed_anew(case: GuestCase) -> bool:
 
 
 def is_to_stop(case: GuestCase) -> bool:
-    return case.config.wanted == DESIRED_STOPPED
+    return case.config.desired_state == DESIRED_STOPPED
 
 
 def is_to_start(case: GuestCase) -> bool:
-    return case.config.wanted == STARTED
+    return case.config.desired_state == STARTED
 
 
 def was_left(case: GuestCase) -> bool:
-    return case.locations != case.record.places
+    return case.locations != case.record.locations
 
 
 # changes of the record
@@ -93,8 +93,8 @@ def rediscover(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     """Return a record as for a new guest, but with the guest's epoch and the number of its last
     fulfilled request."""
     return HaGuestRecord(
-        record.state, record.why, last_epoch(record), changed=record.changed, wish=record.wish,
-        agent_silent_s=record.agent_silent_s,
+        record.state, record.reason, last_epoch(record), changed=record.changed,
+        last_request=record.last_request, agent_silent_s=record.agent_silent_s,
     )  # fmt: skip
 
 
@@ -102,28 +102,28 @@ def adopt(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     boot = case.registry.host(case.config.host).boot
     return replace(
         record, epoch=_first_epoch(case) + 1, host=case.config.host, boot=boot, run=True,
-        places=(GuestLocation(case.config.host, boot),), last=case.config.host,
+        locations=(GuestLocation(case.config.host, boot),), last=case.config.host,
     )  # fmt: skip
 
 
 def free(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
-    return replace(record, last=case.config.host, places=(), epoch=_first_epoch(case))
+    return replace(record, last=case.config.host, locations=(), epoch=_first_epoch(case))
 
 
 def assume(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     host, boot = case.config.host, case.registry.host(case.config.host).boot
-    return replace(record, places=(GuestLocation(host, boot),), last=host)
+    return replace(record, locations=(GuestLocation(host, boot),), last=host)
 
 
 def halt(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     return replace(
-        record, run=False, gentle=True, target="", places=case.locations,
+        record, run=False, gentle=True, target="", locations=case.locations,
         epoch=last_epoch(record), taker="", better="",
     )  # fmt: skip
 
 
 def resume(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     return replace(
-        record, host="", run=False, restarts=0, relocates=0, failed=(), places=case.locations,
-        left="", refused=(), turned=0,
+        record, host="", run=False, restarts=0, relocates=0, failed=(), locations=case.locations,
+        origin="", refused=(), turned=0,
     )  # fmt: skip

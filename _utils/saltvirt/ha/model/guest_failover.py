@@ -21,7 +21,7 @@ def has_lost_its_host(case: GuestCase) -> bool:
     that of its host, or that of a host that it left."""
     if case.is_coming:
         return False
-    return case.locations != case.record.places and not (case.record.run and case.is_held)
+    return case.locations != case.record.locations and not (case.record.run and case.is_held)
 
 
 def doubt(case: GuestCase) -> str:
@@ -30,7 +30,7 @@ def doubt(case: GuestCase) -> str:
     for location in case.locations:
         host = case.registry.host(location.host)
         if host.state in (SUSPECTED, FENCING) and host.stuck:
-            return f"{location.host} is {host.state}: {host.why}"
+            return f"{location.host} is {host.state}: {host.reason}"
     return ""
 
 
@@ -82,9 +82,9 @@ def has_lease(case: GuestCase) -> bool:
 
 def leave(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     if has_lease(case):
-        return replace(record, host="", run=False, places=(), better=record.taker, taker="")
+        return replace(record, host="", run=False, locations=(), better=record.taker, taker="")
     return replace(
-        record, places=case.locations, host=record.host if case.is_held else "",
+        record, locations=case.locations, host=record.host if case.is_held else "",
         last=record.host or record.last, run=False, target="", epoch=last_epoch(record), taker="",
     )  # fmt: skip
 

@@ -59,7 +59,9 @@ def is_where_requested(case: GuestCase) -> bool:
     """Return whether the guest already is on the requested host, which it reached in another
     way."""
     record, request = case.record, case.view.relocations.get(case.name)
-    new = request is not None and request.number > record.wish and request.host == record.host
+    new = (
+        request is not None and request.number > record.last_request and request.host == record.host
+    )
     return new and not record.target
 
 
@@ -85,7 +87,7 @@ def goal(case: GuestCase) -> str:
 def _is_well(case: GuestCase) -> bool:
     """Return whether the guest runs where it should, and no change of it is in progress."""
     record, status = case.record, case.status
-    is_settled = record.run and not record.target and len(record.places) <= 1
+    is_settled = record.run and not record.target and len(record.locations) <= 1
     runs = status is not None and status.state == RUNNING and status.epoch == record.epoch
     return is_settled and runs
 
@@ -158,11 +160,11 @@ def did_not_start_there(case: GuestCase) -> bool:
     """Return whether the guest does not start on the better host, to which it went with a stop and
     a start, after it ran without problems on the earlier one."""
     record = case.record
-    return bool(record.left) and record.better == record.host and bool(failure(case))
+    return bool(record.origin) and record.better == record.host and bool(failure(case))
 
 
 def going_back_reason(case: GuestCase) -> str:
-    return f"it failed: {failure(case)}: back to {case.record.left}"
+    return f"it failed: {failure(case)}: back to {case.record.origin}"
 
 
 # changes of the record
@@ -170,12 +172,13 @@ def going_back_reason(case: GuestCase) -> str:
 
 def arrive(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     request = case.view.relocations.get(case.name)
+    is_fulfilled = request is not None and request.host == record.target
     home = "" if record.target == record.home else record.home
     return replace(
         record, host=record.target, boot=record.target_boot, last=record.target,
-        epoch=record.epoch + 1, run=True, target="", target_boot=0, places=case.locations,
+        epoch=record.epoch + 1, run=True, target="", target_boot=0, locations=case.locations,
         home=home, turned=0,
-        wish=request.number if request and request.host == record.target else record.wish,
+        last_request=request.number if request and is_fulfilled else record.last_request,
     )  # fmt: skip
 
 
@@ -183,24 +186,25 @@ def turn_back(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     request = case.view.relocations.get(case.name)
     tried = request is not None and (request.kind, request.host) == (MIGRATE, record.target)
     return replace(
-        record, target="", target_boot=0, epoch=record.epoch + 2, places=case.locations,
-        wish=request.number if request and tried else record.wish, turned=record.turned + 1,
+        record, target="", target_boot=0, epoch=record.epoch + 2, locations=case.locations,
+        last_request=request.number if request and tried else record.last_request,
+        turned=record.turned + 1,
     )  # fmt: skip
 
 
 def complete_request(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
-    return replace(record, wish=case.view.relocations[case.name].number)
+    return replace(record, last_request=case.view.relocations[case.name].number)
 
 
 def relocate_to(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     request = case.view.relocations[case.name]
-    return let_go(replace(record, better=request.host, wish=request.number), gentle=True)
+    return let_go(replace(record, better=request.host, last_request=request.number), gentle=True)
 
 
 def restart_there(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     host = back(case)
     case.capacity.take(case.name, host)
-    return let_go(replace(record, better=host, left=record.host), gentle=True)
+    return let_go(replace(record, better=host, origin=record.host), gentle=True)
 
 
 def go_again(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
@@ -210,7 +214,7 @@ def go_again(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     earlier = (location for location in record.refused if location.host != record.host)
     refused = (*earlier, GuestLocation(record.host, record.boot))
     failed = hosts_failed(record)
-    changed = replace(record, refused=refused, failed=failed, better=record.left, left="")
+    changed = replace(record, refused=refused, failed=failed, better=record.origin, origin="")
     return let_go(changed, gentle=True)
 
 
@@ -221,6 +225,6 @@ def send(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     case.capacity.take(case.name, host, starts=False)
     return replace(
         record, target=host, target_boot=boot,
-        places=(*record.places, GuestLocation(host, boot)),
+        locations=(*record.locations, GuestLocation(host, boot)),
         home=(record.home or record.host) if planned else record.home,
     )  # fmt: skip

@@ -31,7 +31,7 @@ def runs(case: GuestCase) -> bool:
 def _is_free(case: GuestCase) -> bool:
     """Return whether the guest is to get a host, and no copy of it may still run anywhere."""
     unassigned = not (case.record.host and case.record.run)
-    is_exclusive = safety.may_place(replace(case.record, places=case.locations))
+    is_exclusive = safety.may_place(replace(case.record, locations=case.locations))
     return unassigned and is_exclusive and case.registry.armed
 
 
@@ -56,7 +56,7 @@ def unchanged(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
 
 def settle(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     home = "" if record.home == record.host else record.home
-    return replace(record, better="", left="", gentle=False, taker="", anew=0, home=home)
+    return replace(record, better="", origin="", gentle=False, taker="", anew=0, home=home)
 
 
 def assign(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
@@ -65,6 +65,6 @@ def assign(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     case.capacity.take(case.name, host)
     return replace(
         record, host=host, boot=boot, last=host, run=True, gentle=False,
-        epoch=record.epoch + 1, target="", taker="", places=(GuestLocation(host, boot),),
+        epoch=record.epoch + 1, target="", taker="", locations=(GuestLocation(host, boot),),
         turned=0,
     )  # fmt: skip

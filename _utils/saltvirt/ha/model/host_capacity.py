@@ -50,7 +50,7 @@ class HostCapacity:
                 self.guests_on.setdefault(host, set()).add(name)
             if record.run and record.state == RECOVERING:
                 self.starting[record.host] = self.starting.get(record.host, 0) + 1
-            elif record.left and not record.host:
+            elif record.origin and not record.host:
                 self.coming[record.better] = self.coming.get(record.better, 0) + 1
 
     @cached_property
@@ -189,7 +189,7 @@ class HostCapacity:
         host."""
         tied = self.view.bindings.get(name)
         if tied is not None and tied.host != host:
-            return f"it can run on {tied.host} only: {tied.why}"
+            return f"it can run on {tied.host} only: {tied.reason}"
         if self._is_stale_copy(name, host):
             return "an older start of it is alive there, and is to be killed first"
         for rule in self._rules(name, ""):
@@ -243,7 +243,7 @@ def _hosts_of(record: HaGuestRecord) -> set[str]:
     """Return the hosts where the guest may run or is to run. A guest that is to be down, and is
     down, has no host."""
     owner = record.host if record.run or record.state == IGNORED else ""
-    return {*(location.host for location in record.places), owner, record.target} - {""}
+    return {*(location.host for location in record.locations), owner, record.target} - {""}
 
 
 def _size(config: GuestConfig) -> facts.Guest:

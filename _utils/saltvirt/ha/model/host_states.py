@@ -22,7 +22,7 @@ def believed_state(name: str, state: MasterState, view: View) -> HostState:
     """Return the state (pledge) of a host: the last one that the host reported to this master. For
     a silent host, also consider what the host reported to others since then, in the boot that the
     registry has."""
-    own_state = state.saved.pledges.get(name, HostState())
+    own_state = state.saved.host_states.get(name, HostState())
     registry = state.saved.registry
     if not registry.is_suspect(name):
         return own_state
@@ -31,7 +31,7 @@ def believed_state(name: str, state: MasterState, view: View) -> HostState:
         peer: report
         for peer, arrived in view.beats.items()
         if peer != name
-        and (report := arrived.beat.pledges.get(name)) is not None
+        and (report := arrived.beat.host_states.get(name)) is not None
         and report.boot == boot
         and messages.order(report) > messages.order(own_state)
     }

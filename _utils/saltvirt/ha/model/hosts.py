@@ -66,7 +66,7 @@ class HostCase:
             peer
             for peer, arrived in self.view.beats.items()
             if peer != self.name
-            and (vote := arrived.beat.promises.get(self.name)) is not None
+            and (vote := arrived.beat.fence_votes.get(self.name)) is not None
             and (vote.term, vote.ballot) == question
         ]
         return self._is_enough(voters)
@@ -85,11 +85,11 @@ class HostCase:
 
 def is_heard(case: HostCase) -> bool:
     beat = case.fresh
-    return beat is not None and beat.boot >= case.record.gone and not rests(case)
+    return beat is not None and beat.boot >= case.record.dead_before and not rests(case)
 
 
 def has_booted(case: HostCase) -> bool:
-    next_boot = max(case.record.boot + 1, case.record.gone)
+    next_boot = max(case.record.boot + 1, case.record.dead_before)
     return case.fresh is not None and case.fresh.boot >= next_boot
 
 
@@ -144,7 +144,7 @@ def _is_occupied(case: HostCase) -> bool:
         location.host == case.name
         for record in case.registry.guests.values()
         if record.state != IGNORED
-        for location in record.places
+        for location in record.locations
     )
 
 
@@ -219,7 +219,7 @@ def release(_case: HostCase, record: HostRecord, _version: int) -> HostRecord:
 
 
 def give_up(_case: HostCase, record: HostRecord, _version: int) -> HostRecord:
-    return replace(record, gone=max(record.boot + 1, record.gone), ballot=0)
+    return replace(record, dead_before=max(record.boot + 1, record.dead_before), ballot=0)
 
 
 def stuck_reason(case: HostCase) -> str:

@@ -57,7 +57,7 @@ def is_idle_host(
 ) -> bool:
     """Return whether nothing about the host can change: the host is up, was heard recently in the
     boot that the registry has, has not frozen its guests, and is not to be in maintenance."""
-    arrived, host_state = view.beats.get(name), state.saved.pledges.get(name)
+    arrived, host_state = view.beats.get(name), state.saved.host_states.get(name)
     return (
         record.state == UP
         and arrived is not None
@@ -72,11 +72,11 @@ def _is_idle(record: HaGuestRecord, config: GuestConfig) -> bool:
     """Return whether the guest is placed and no change of it is in progress."""
     return (
         record.state == PLACED
-        and config.wanted == STARTED
+        and config.desired_state == STARTED
         and not (record.target or record.home or record.better)
         and not (record.restarts or record.relocates or record.failed)
         and record.agent_silent_s == config.agent_silent_s
-        and len(record.places) == 1
+        and len(record.locations) == 1
         and record.changed > 0
     )
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from saltvirt.ha.model.policy import Terms
 from saltvirt.ha.model.registry import CommittedConfig, Registry
-from saltvirt.schema import Message, optional
+from saltvirt.schema import Message, optional, required
 
 # phases of a host: its guests run; its agent stops and the guests stay unchanged; the host wants
 # its guests to leave; none of its guests runs until the host starts again
@@ -79,14 +79,14 @@ class HostState(Message):
 class GuestStatus(Message):
     """A guest as its host reports it. epoch: the epoch of the start that the host was asked for;
     migrated: the epoch of a migration away from the host that failed. trouble: the problem of a
-    guest that is alive; seen: a text about the problem, or about how the guest ended. resets: how
+    guest that is alive; detail: a text about the problem, or about how the guest ended. resets: how
     often the guest's own watchdog has recently reset it."""
 
     epoch: BoundedInt
     state: str
     migrated: BoundedInt = optional(0)
     trouble: str = optional("")
-    seen: str = optional("")
+    detail: str = optional("")
     resets: int = optional(0)
 
 
@@ -99,16 +99,16 @@ class Heartbeat(Message):
     could not be written to; None: the host knows no such pool. pools_silent: if the host knows
     several pools, each one that could not be written to for long, and for how long. acks: the last
     heartbeats of peers that the host acknowledges. silent_s: for how long the host has not heard
-    each peer that it does not hear over the network. pledges: the last state that the host has from
-    each peer that it does not hear, that it has promised to give up, or about which a leader may
-    ask.
+    each peer that it does not hear over the network. fence_votes: the promises not to acknowledge a
+    host. host_states: the last state that the host has from each peer that it does not hear, that
+    it has promised to give up, or about which a leader may ask.
 
     term, leader, claim: the term and the master of the granted lead, and the message of this master
     that the host answers; granted_s: how long ago the host granted the lead. stored_term, stored:
     the term and the version of the registry that the host stores; applied: the version of the
     registry on which it acts. leases: the guests whose disk lease the host holds, with the version
     of the registry that asked for it. definitions: ``digest`` of the definitions that the host
-    stores. wished: what persons want according to the registry on which the host acts; the text is
+    stores. config: what persons want according to the registry on which the host acts; the text is
     only sent to a master that asks for it. terms: what proofs about the host depend on; settings:
     the digest of all its settings. pool_key: the key with which the host seals its heartbeats on
     pools; sent to peers over TLS.
@@ -126,8 +126,8 @@ class Heartbeat(Message):
     guests: dict[str, GuestStatus] = field(default_factory=dict)
     acks: dict[str, HeartbeatAck] = field(default_factory=dict)
     silent_s: dict[str, float] = field(default_factory=dict)
-    promises: dict[str, FenceVote] = field(default_factory=dict)
-    pledges: dict[str, HostState] = field(default_factory=dict)
+    fence_votes: dict[str, FenceVote] = required({})
+    host_states: dict[str, HostState] = required({})
     term: int = 0
     leader: str = ""
     claim: int = 0
@@ -137,7 +137,7 @@ class Heartbeat(Message):
     applied: int = 0
     leases: dict[str, int] = field(default_factory=dict)
     definitions: str = ""
-    wished: CommittedConfig = field(default_factory=CommittedConfig)
+    config: CommittedConfig = required(CommittedConfig())
     terms: Terms = field(default_factory=Terms)
     settings: str = ""
     pool_key: str = optional("")
@@ -163,8 +163,8 @@ class Heartbeat(Message):
     def to_peers(self) -> Heartbeat:
         """Return the heartbeat as all peers need it, including those that read it from a pool."""
         return replace(
-            self, guests={}, silent_s={}, promises={}, pledges={}, leases={}, definitions="",
-            wished=CommittedConfig(), registry=None,
+            self, guests={}, silent_s={}, fence_votes={}, host_states={}, leases={}, definitions="",
+            config=CommittedConfig(), registry=None,
         )  # fmt: skip
 
 
@@ -190,10 +190,10 @@ class LeaderMessage(Message):
     master within a term.
 
     asks: the master wants to get or to keep the lead. leading: the master has the lead and may be
-    obeyed. alone: no other master exists. ballots: the hosts that the master asks not to
+    obeyed. sole_master: no other master exists. ballots: the hosts that the master asks not to
     acknowledge any more. registry: the registry to store; committed: the version of the registry
     that enough hosts store, so that hosts may act on it. ask_registry: heartbeats are to contain
-    the registry. ask_wished: the host whose heartbeat is to contain what persons want.
+    the registry. ask_config: the host whose heartbeat is to contain what persons want.
     """
 
     master: str
@@ -201,13 +201,13 @@ class LeaderMessage(Message):
     seq: int
     asks: bool = True
     leading: bool = False
-    alone: bool = True
+    sole_master: bool = required(True)
     acks: dict[str, HeartbeatAck] = field(default_factory=dict)
     ballots: dict[str, FenceVote] = field(default_factory=dict)
     registry: Registry | None = None
     committed: int = 0
     ask_registry: bool = False
-    ask_wished: str = ""
+    ask_config: str = ""
 
 
 @dataclass(frozen=True)

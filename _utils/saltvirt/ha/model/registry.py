@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saltvirt.schema import Message, optional
+from saltvirt.schema import Message, optional, required
 
 # states of a host
 UNKNOWN, UP, SUSPECTED, FENCING, FENCED, RETURNING, MAINTENANCE, REST = (
@@ -33,7 +33,7 @@ class HaGuestRecord(Message):
     """A guest that high availability keeps running.
 
     epoch: rises with each host and each start that the guest gets. host, boot: the host that is to
-    have the guest, and its boot; "": no host yet. run: the guest is to run. places: all places
+    have the guest, and its boot; "": no host yet. run: the guest is to run. locations: all places
     where a copy may run; target: the host to which the guest migrates, with epoch + 1. changed: the
     version of the registry in which the record got this content. gentle: the guest is shut down on
     the host that it leaves, not killed.
@@ -41,20 +41,20 @@ class HaGuestRecord(Message):
     restarts, relocates: tries since the guest last ran without problems; failed: the hosts on which
     it failed; better: the host to which it is to go; last: the last host that had it. home: the
     host to which the guest goes back after a planned absence of the host. turned: how many
-    migrations have failed in a row. left: the host on which the guest was stopped without a
-    problem, to be started on a better one; refused: hosts on which it then did not start. wish: the
-    number of the last fulfilled request of a person. taker: the host that is to get the lease of
-    the guest's disks. anew: the epoch with which the guest is started where an earlier epoch runs,
-    which is killed first. agent_silent_s: see GuestConfig.
+    migrations have failed in a row. origin: the host on which the guest was stopped without a
+    problem, to be started on a better one; refused: hosts on which it then did not start.
+    last_request: the number of the last fulfilled request of a person. taker: the host that is to
+    get the lease of the guest's disks. anew: the epoch with which the guest is started where an
+    earlier epoch runs, which is killed first. agent_silent_s: see GuestConfig.
     """
 
     state: str = NEW
-    why: str = ""
+    reason: str = ""
     epoch: int = 0
     host: str = optional("")
     boot: int = optional(0)
     run: bool = optional(False)
-    places: tuple[GuestLocation, ...] = optional(())
+    locations: tuple[GuestLocation, ...] = required(())
     target: str = optional("")
     target_boot: int = optional(0)
     changed: int = 0
@@ -66,9 +66,9 @@ class HaGuestRecord(Message):
     last: str = optional("")
     home: str = optional("")
     turned: int = optional(0)
-    left: str = optional("")
+    origin: str = optional("")
     refused: tuple[GuestLocation, ...] = optional(())
-    wish: int = optional(0)
+    last_request: int = optional(0)
     taker: str = optional("")
     anew: int = optional(0)
     agent_silent_s: int = optional(0)
@@ -76,21 +76,21 @@ class HaGuestRecord(Message):
     def is_of(self, host: str) -> bool:
         """Return whether the host has the guest, may run a copy of it, or is to get it."""
         return host in (self.host, self.target) or any(
-            location.host == host for location in self.places
+            location.host == host for location in self.locations
         )
 
 
 @dataclass(frozen=True)
 class HostRecord(Message):
-    """A host as the leader knows it. boot: the last boot that was heard; gone: all boots before
-    this one are proven to be over. ballot: the version of the registry in which the other hosts
-    were asked to give up this host, or in which it returned. stuck: nothing is done to the host
-    although it is silent, or no proof is to be expected."""
+    """A host as the leader knows it. boot: the last boot that was heard; dead_before: all boots
+    before this one are proven to be over. ballot: the version of the registry in which the other
+    hosts were asked to give up this host, or in which it returned. stuck: nothing is done to the
+    host although it is silent, or no proof is to be expected."""
 
     state: str = UNKNOWN
-    why: str = ""
+    reason: str = ""
     boot: int = 0
-    gone: int = 0
+    dead_before: int = required(0)
     ballot: int = optional(0)
     stuck: bool = optional(False)
 
@@ -119,7 +119,7 @@ class CommittedConfig(Message):
 class Registry(Message):
     """The registry. term: the term of the leader that wrote it; version: rises with each change.
     members: the hosts that count for a majority. armed: high availability is on. fences: the hosts
-    that were fenced in the window. wished: what persons want."""
+    that were fenced in the window. config: what persons want."""
 
     term: int = 0
     version: int = 0
@@ -128,7 +128,7 @@ class Registry(Message):
     fences: tuple[str, ...] = ()
     hosts: dict[str, HostRecord] = field(default_factory=dict)
     guests: dict[str, HaGuestRecord] = field(default_factory=dict)
-    wished: CommittedConfig = optional(CommittedConfig())
+    config: CommittedConfig = required(CommittedConfig())
 
     def host(self, name: str) -> HostRecord:
         """Return the record of a host; an empty one if the host is unknown."""

@@ -55,12 +55,12 @@ def simulate_loss(
         name
         for name, record in registry.guests.items()
         if name in view.guests
-        and (name in waiting or any(location.host in hosts for location in record.places))
+        and (name in waiting or any(location.host in hosts for location in record.locations))
     ]
     guests = {
         **registry.guests,
         **{
-            name: replace(registry.guests[name], places=(), host="", target="")
+            name: replace(registry.guests[name], locations=(), host="", target="")
             for name in displaced
         },
     }
@@ -257,4 +257,4 @@ def _without(host: Host, guest: str) -> Host:
 
 
 def _placed(host: str) -> HaGuestRecord:
-    return HaGuestRecord(host=host, places=(GuestLocation(host, 0),))
+    return HaGuestRecord(host=host, locations=(GuestLocation(host, 0),))

@@ -65,7 +65,7 @@ def must_kill(believed_armed: bool, works: bool, lease: bool) -> bool:
 def is_given_up(record: HostRecord, boot: int) -> bool:
     """A host that learns that it was proven to be gone kills its guests before it does anything
     else."""
-    return boot < record.gone
+    return boot < record.dead_before
 
 
 # -- on a host: its leader -------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def may_start(record: HaGuestRecord, host: str, boot: int, lease: bool, tried: i
     and while the others know that the host is alive. It starts each epoch only once, because the
     guest may have migrated away since."""
     is_owner = record.host == host and record.boot == boot and record.run
-    is_exclusive = all(location.host == host for location in record.places)
+    is_exclusive = all(location.host == host for location in record.locations)
     return is_owner and is_exclusive and lease and record.epoch > tried
 
 
@@ -179,7 +179,7 @@ def is_released(record: HaGuestRecord, name: str, beat: Heartbeat) -> bool:
 
 def is_gone(location: GuestLocation, record: HostRecord) -> bool:
     """A proof about a host is valid for the boot that it is about, and for earlier ones."""
-    return location.boot < record.gone
+    return location.boot < record.dead_before
 
 
 def is_shut_down(location: GuestLocation, host_state: HostState) -> bool:
@@ -190,7 +190,7 @@ def is_shut_down(location: GuestLocation, host_state: HostState) -> bool:
 
 def may_place(record: HaGuestRecord) -> bool:
     """A guest gets a new host only if no place is left where the guest may run."""
-    return not record.places
+    return not record.locations
 
 
 def lease_proves(record: HaGuestRecord, name: str, beat: Heartbeat) -> bool:

@@ -89,7 +89,7 @@ class StateDisk:
 
 
 def _host_states(saved: SavedAgentState) -> dict[str, tuple[object, ...]]:
-    return {name: state.lasting for name, state in saved.pledges.items()}
+    return {name: state.lasting for name, state in saved.host_states.items()}
 
 
 def durable_step(
@@ -111,11 +111,11 @@ def _caught_up(state: AgentState, saved: SavedAgentState, granted_s: float) -> A
     """Return the state as if the step that requested the write had taken until now.
     Acknowledgements that the agent has sent meanwhile remain valid: their state was on the disk
     before."""
-    host_states = dict(saved.pledges)
-    for name, host_state in state.saved.pledges.items():
+    host_states = dict(saved.host_states)
+    for name, host_state in state.saved.host_states.items():
         host_states[name] = max(host_states.get(name, host_state), host_state, key=messages.order)
     granted_s = max(granted_s, state.granted_s)
-    return replace(state, saved=replace(saved, pledges=host_states), granted_s=granted_s)
+    return replace(state, saved=replace(saved, host_states=host_states), granted_s=granted_s)
 
 
 def read_only_step(

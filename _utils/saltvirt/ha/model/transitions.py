@@ -53,7 +53,7 @@ class HostRow(NamedTuple):
     def apply(self, case: HostCase, version: int) -> HostRecord:
         """Return the record after the transition. version: that of the registry that will contain
         the record."""
-        record = replace(case.record, state=self.to, why=self.reason, stuck=False)
+        record = replace(case.record, state=self.to, reason=self.reason, stuck=False)
         return self.change(case, record, version)
 
 
@@ -73,7 +73,7 @@ class GuestRow(NamedTuple):
         """Return the record after the transition. version: that of the registry that will contain
         the record."""
         reason = (self.detail(case) if self.detail else "") or self.reason
-        record = replace(case.record, state=self.to, why=reason, changed=version)
+        record = replace(case.record, state=self.to, reason=reason, changed=version)
         return self.change(case, record)
 
 

@@ -11,7 +11,7 @@ from saltvirt.ha.model.policy import HaPolicy, Terms
 from saltvirt.ha.model.registry import CommittedConfig, Registry
 from saltvirt.placement.facts import Guest
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.schema import Message, optional, transient
+from saltvirt.schema import Message, optional, required, transient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,18 +36,18 @@ OFF, ON, TIMED_OUT = "off", "on", "timed out"
 class GuestConfig(Message):
     """A guest that a person gave to high availability.
 
-    host: where the guest was at that time. wanted: started, stopped or ignored. size: the guest's
-    size as placement counts it. failback: to a better host: True for live migration, ``restart``
-    for a stop and a start, or False. leased: the guest's disks have a lease that only one host can
-    hold. agent_silent_s: the guest has failed when its guest agent, once heard, is silent for this
-    time; 0: never.
+    host: where the guest was at that time. desired_state: started, stopped or ignored. size: the
+    guest's size as placement counts it. failback: to a better host: True for live migration,
+    ``restart`` for a stop and a start, or False. leased: the guest's disks have a lease that only
+    one host can hold. agent_silent_s: the guest has failed when its guest agent, once heard, is
+    silent for this time; 0: never.
     """
 
     NAMED_BY: ClassVar[str] = "name"
 
     name: str
     host: str = ""
-    wanted: str = STARTED
+    desired_state: str = required(STARTED)
     priority: int = 0
     restarts: int = 1
     relocates: int = 1
@@ -82,7 +82,7 @@ class HostBinding(Message):
     """The only host on which a guest can run, and why."""
 
     host: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class SavedMasterState(Message):
 
     term: int = 0
     registry: Registry = field(default_factory=Registry)
-    pledges: dict[str, HostState] = field(default_factory=dict)
+    host_states: dict[str, HostState] = required({})
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def test_addresses_of_six(text):
 
 REGISTRY = Registry(
     3, 7, True, ("hv1", "hv2"), (), {"hv1": HostRecord("up", boot=4)},
-    {"web1": HaGuestRecord("placed", epoch=2, host="hv1", boot=4, places=(GuestLocation("hv1", 4),
-    ))},
+    {"web1": HaGuestRecord(
+        "placed", epoch=2, host="hv1", boot=4, locations=(GuestLocation("hv1", 4),))},
 )  # fmt: skip
 KEPT = SavedAgentState(
     {"hv2": FenceVote(1, 3, 7)},
@@ -1127,7 +1127,7 @@ def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
     guests = {
         "web1": HaGuestRecord("placed", host="a"),
         "web2": HaGuestRecord("placed", host="b", target="a"),
-        "web3": HaGuestRecord("recovering", places=(GuestLocation("a", 1),)),
+        "web3": HaGuestRecord("recovering", locations=(GuestLocation("a", 1),)),
         "web4": HaGuestRecord("placed", host="b"),
     }
     keep = store.AgentStore(str(tmp_path), str(tmp_path / "run"), "1").save
@@ -1254,7 +1254,7 @@ def test_of_a_guest_that_is_given_back_nothing_is_kept():
     there = {"web1": GuestStatus(1, messages.STOPPED)}
     health.update({"web1": seen}, ["web1"])
     health.on_start_failed("web1", ValueError("no memory"))
-    assert health.annotate(there)["web1"].seen == "the start failed: no memory"
+    assert health.annotate(there)["web1"].detail == "the start failed: no memory"
     health.update({"web1": seen}, [])
     assert health.annotate(there) == there
 

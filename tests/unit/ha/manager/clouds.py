@@ -101,7 +101,7 @@ class EngineMaster(machines.Machine):
                     for name, one in cloud.wanted.items()},
             sizes={name: one.size for name, one in cloud.wanted.items()},
             rules={str(place): rule for place, rule in enumerate(cloud.scenario.rules)},
-            wishes=dict(cloud.wishes), confirmed=dict(cloud.confirmed),
+            relocations=dict(cloud.wishes), confirmed=dict(cloud.confirmed),
         )  # fmt: skip
         if wishes != self.wishes:
             store, alone = DesiredStateStore(self.opts), len(cloud.masters) == 1

@@ -103,7 +103,12 @@ def test_a_guest_is_made_started_and_then_given(cloud):
     done = one.run()
     host = done.details["host"]
     kept = wishes(cloud).sized_guests["web1"]
-    assert (kept.host, kept.wanted, kept.priority, kept.failback) == (host, "started", 7, False)
+    assert (kept.host, kept.desired_state, kept.priority, kept.failback) == (
+        host,
+        "started",
+        7,
+        False,
+    )
     assert kept.size.memory_kib == 512 << 10
     assert done.changes["ha"]["new"]["priority"] == 7
     assert "the engine virt_ha is not running" in done.comment

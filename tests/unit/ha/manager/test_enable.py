@@ -96,7 +96,7 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
     assert answer["web1"]["result"] is True
     assert "the engine virt_ha is not running" in answer["web1"]["comment"]
     kept = wishes(cloud).sized_guests["web1"]
-    assert (kept.host, kept.wanted, kept.priority, kept.restarts, kept.failback) == (
+    assert (kept.host, kept.desired_state, kept.priority, kept.restarts, kept.failback) == (
         "hv000", "started", 3, 2, False)  # fmt: skip
     assert (kept.agent_silent_s, kept.size.memory_kib) == (90, 1 << 20)
     [(tag, data)] = cloud.told
@@ -136,16 +136,16 @@ def test_how_it_goes_back_is_kept(cloud, asked, kept):
 
 def test_one_that_is_off_is_to_stay_so_unless_it_is_said(cloud):
     enable(cloud, "web2").run()
-    assert wishes(cloud).guests["web2"].wanted == "stopped"
+    assert wishes(cloud).guests["web2"].desired_state == "stopped"
     enable(cloud, "web2", state="started").run()
-    assert wishes(cloud).guests["web2"].wanted == "started"
+    assert wishes(cloud).guests["web2"].desired_state == "started"
 
 
 def test_one_whose_kernel_panicked_and_is_kept_is_to_run(cloud):
     """Found in a lab: it was to be stopped, for it panicked before it was given."""
     cloud.guests["hv000"]["web1"] = guest(state="crashed")
     enable(cloud, "web1").run()
-    assert wishes(cloud).guests["web1"].wanted == "started"
+    assert wishes(cloud).guests["web1"].desired_state == "started"
 
 
 def test_its_start_with_its_host_is_the_managers_and_given_back(cloud):
@@ -293,17 +293,17 @@ def test_a_guest_that_is_ignored_is_taken_back_only_where_it_was_left(cloud, sta
     """It was moved by hand: the engine would start it where it left it, beside the other one."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = HaGuestRecord("ignored", host="hv001", places=(GuestLocation("hv001", 1),))
+    record = HaGuestRecord("ignored", host="hv001", locations=(GuestLocation("hv001", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
     again = Enable(cloud, "web1", HaOptions(state=state))
     assert "run virt.ha_disable and virt.ha_enable" in again.check().reasons[0]
     with pytest.raises(errors.OperationFailed, match="previous host hv001"):
         again.run()
-    assert wishes(cloud).guests["web1"].wanted == "ignored"
-    record = replace(record, host="hv000", places=(GuestLocation("hv000", 1),))
+    assert wishes(cloud).guests["web1"].desired_state == "ignored"
+    record = replace(record, host="hv000", locations=(GuestLocation("hv000", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
     Enable(cloud, "web1", HaOptions(state=state)).run()
-    assert wishes(cloud).guests["web1"].wanted == state
+    assert wishes(cloud).guests["web1"].desired_state == state
 
 
 @pytest.mark.parametrize(("heard_s", "phase"), [(None, ""), (60, ""), (1, "over"), (1, "working")])
@@ -311,18 +311,18 @@ def test_a_guest_is_taken_back_once_its_host_says_that_it_works(cloud, engine, h
     """Masters would take the end of its last boot for the proof that the guest runs nowhere."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = HaGuestRecord("ignored", host="hv000", places=(GuestLocation("hv000", 1),))
+    record = HaGuestRecord("ignored", host="hv000", locations=(GuestLocation("hv000", 1),))
     hosts = {"hv000": status_file.HostReport(1, heard_s, phase=phase)}
     write_engine(cloud, Registry(1, 1, guests={"web1": record}), hosts)
     if phase == "working":
         Ignore(cloud, "web1", off=True).run()
-        assert wishes(cloud).guests["web1"].wanted == "started"
+        assert wishes(cloud).guests["web1"].desired_state == "started"
         return
     with pytest.raises(
         errors.OperationFailed, match=r"hv000, the host of web1, (does not|is shutting)"
     ):
         Ignore(cloud, "web1", off=True).run()
-    assert wishes(cloud).guests["web1"].wanted == "ignored"
+    assert wishes(cloud).guests["web1"].desired_state == "ignored"
 
 
 @pytest.mark.parametrize("uuid", ["u1", "u2"])
@@ -338,7 +338,7 @@ def test_another_guest_of_its_name_is_not_taken_for_one_that_was_ignored(cloud, 
     monkeypatch.setattr(cloud, "virt_get_xml", lambda _host, vm_: xml.format(uuid))
     again = Ignore(cloud, "web1", off=True)
     if uuid == "u1":
-        assert again.run().complete and wishes(cloud).guests["web1"].wanted != "ignored"
+        assert again.run().complete and wishes(cloud).guests["web1"].desired_state != "ignored"
         return
     assert "web1 on hv000 is not the guest" in again.check().reasons[0]
     with pytest.raises(errors.OperationFailed, match="which had the UUID u1: run"):
@@ -417,22 +417,22 @@ def test_a_guest_is_ignored_and_then_what_it_is(cloud):
     enable(cloud, "web1").run()
     assert Ignore(cloud, "web1", off=True).check().nothing
     assert Ignore(cloud, "web1").check().changes == {"ha": {"old": "started", "new": "ignored"}}
-    assert wishes(cloud).guests["web1"].wanted == "started"
+    assert wishes(cloud).guests["web1"].desired_state == "started"
     Ignore(cloud, "web1").run()
-    assert wishes(cloud).guests["web1"].wanted == "ignored"
+    assert wishes(cloud).guests["web1"].desired_state == "ignored"
     assert Ignore(cloud, "web1").check().nothing
     before = list(cloud.told)
     assert Ignore(cloud, "web1").run().changes == {} and cloud.told == before
     cloud.guests["hv000"]["web1"] = guest(state="shutdown")
     Ignore(cloud, "web1", off=True).run()
-    assert wishes(cloud).guests["web1"].wanted == "stopped"
+    assert wishes(cloud).guests["web1"].desired_state == "stopped"
 
 
 def test_one_that_was_moved_meanwhile_is_to_be_given_anew(cloud):
     """The engine would start it where it left it, and it runs elsewhere."""
     enable(cloud, "web1").run()
     Ignore(cloud, "web1").run()
-    record = HaGuestRecord("ignored", host="hv000", places=(GuestLocation("hv000", 1),))
+    record = HaGuestRecord("ignored", host="hv000", locations=(GuestLocation("hv000", 1),))
     write_engine(cloud, Registry(1, 1, guests={"web1": record}))
     cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
     with pytest.raises(errors.OperationFailed, match=r"web1 is on hv001 now, .* host hv000 "):
@@ -452,7 +452,7 @@ def test_one_that_a_person_started_elsewhere_is_looked_for_there(cloud, give_bac
     cloud.guests["hv001"]["web1"] = cloud.guests["hv000"].pop("web1")
     give_back(cloud).run()
     found = wishes(cloud).guests["web1"]
-    assert (found.wanted, found.host) == ("started", "hv001")
+    assert (found.desired_state, found.host) == ("started", "hv001")
 
 
 def test_one_of_which_the_engine_does_not_know_that_it_was_ignored_is_not_taken_back(cloud):
@@ -463,7 +463,7 @@ def test_one_of_which_the_engine_does_not_know_that_it_was_ignored_is_not_taken_
     for one in (Ignore(cloud, "web1", off=True), enable(cloud, "web1", state="started")):
         with pytest.raises(errors.OperationFailed, match="does not know yet that web1 is ignored"):
             one.run()
-    assert wishes(cloud).guests["web1"].wanted == "ignored"
+    assert wishes(cloud).guests["web1"].desired_state == "ignored"
 
 
 def test_one_that_was_moved_to_a_host_that_takes_no_part_is_not_taken_back(cloud):
@@ -477,7 +477,7 @@ def test_one_that_was_moved_to_a_host_that_takes_no_part_is_not_taken_back(cloud
 
 def test_one_that_another_master_took_back_meanwhile_is_not_given_again():
     with pytest.raises(errors.NotFound, match="web1 is no longer managed by high availability"):
-        module._with_desired(DesiredState(), GuestConfig("web1", wanted="ignored"))
+        module._with_desired(DesiredState(), GuestConfig("web1", desired_state="ignored"))
 
 
 def test_one_that_was_never_given_is_named(cloud):
@@ -533,7 +533,7 @@ def test_one_that_is_ignored_or_taken_back_is_anybodys(cloud, how):
 
 def placed(cloud, host="hv000", armed=True, leading=True, **more):
     hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
-    record = HaGuestRecord("placed", host=host, places=(GuestLocation(host, 1),), **more)
+    record = HaGuestRecord("placed", host=host, locations=(GuestLocation(host, 1),), **more)
     known = Registry(1, 3, armed=armed, hosts=hosts, guests={"web1": record})
     write_engine(cloud, known, leading=leading)
 
@@ -545,12 +545,12 @@ def test_the_engine_moves_it_and_the_wish_has_an_end(cloud, engine):
     asked = []
 
     def wait(_s):
-        asked.append(wishes(cloud).wishes["web1"])
-        placed(cloud, "hv001", wish=asked[-1].number)
+        asked.append(wishes(cloud).relocations["web1"])
+        placed(cloud, "hv001", last_request=asked[-1].number)
 
     found = MoveGuest(cloud, "web1", "hv001", wait=wait).run()
     assert found.comment == "web1 was moved from hv000 to hv001"
-    assert asked == [RelocationRequest(1, "migrate", "hv001")] and wishes(cloud).wishes == {}
+    assert asked == [RelocationRequest(1, "migrate", "hv001")] and wishes(cloud).relocations == {}
     assert MoveGuest(cloud, "web1", "hv001").check().nothing
     assert MoveGuest(cloud, "web1", "hv001", wait=wait).run().changes == {} and len(asked) == 1
     placed(cloud)
@@ -563,11 +563,11 @@ def test_a_move_that_fails_says_where_it_is(cloud, engine):
     placed(cloud)
 
     def fails(_s):
-        placed(cloud, "hv000", wish=1, why="its migration failed")
+        placed(cloud, "hv000", last_request=1, reason="its migration failed")
 
     with pytest.raises(errors.OperationFailed, match="not on hv001 but on hv000: its migration"):
         MoveGuest(cloud, "web1", "hv001", wait=fails).run()
-    assert wishes(cloud).wishes == {}
+    assert wishes(cloud).relocations == {}
 
 
 def test_a_guest_that_is_taken_back_while_it_moves_is_waited_for_no_longer(cloud, engine):
@@ -580,7 +580,7 @@ def test_a_guest_that_is_taken_back_while_it_moves_is_waited_for_no_longer(cloud
     why = "web1 is not on hv001 but on hv000: the guest is no longer managed by high availability"
     with pytest.raises(errors.OperationFailed, match=why):
         MoveGuest(cloud, "web1", "hv001", wait=taken_back).run()
-    assert wishes(cloud).wishes == {}
+    assert wishes(cloud).relocations == {}
 
 
 def test_how_it_is_to_be_moved_is_yes_or_no(cloud, engine):
@@ -588,7 +588,7 @@ def test_how_it_is_to_be_moved_is_yes_or_no(cloud, engine):
     placed(cloud)
     with pytest.raises(errors.InvalidInput, match="live must be True or False, not 'no'"):
         MoveGuest(cloud, "web1", "hv001", live="no").run()
-    assert wishes(cloud).wishes == {}
+    assert wishes(cloud).relocations == {}
 
 
 def test_what_cannot_be_moved_now_is_said(cloud, engine):
@@ -613,7 +613,7 @@ def test_while_all_is_disarmed_nothing_moves(cloud, engine, live):
     assert MoveGuest(cloud, "web1", "hv001", live).check().reasons == (why,)
     with pytest.raises(errors.OperationFailed, match=why):
         MoveGuest(cloud, "web1", "hv001", live).run()
-    assert wishes(cloud).wishes == {}
+    assert wishes(cloud).relocations == {}
 
 
 def test_what_a_master_that_does_not_lead_knows_of_it_may_be_old(cloud, engine):
@@ -674,7 +674,7 @@ def test_a_guest_on_a_host_that_takes_no_part_is_named(cloud, engine):
     """The host was taken out of virt:ha:members while the guest was there: nobody watches it."""
     enable(cloud, "web1").run()
     record = HaGuestRecord(
-        "placed", host="hv9", boot=1, run=True, places=(GuestLocation("hv9", 1),)
+        "placed", host="hv9", boot=1, run=True, locations=(GuestLocation("hv9", 1),)
     )
     hosts = {name: HostRecord("up", boot=1) for name in cloud.names}
     write_engine(cloud, Registry(1, 3, hosts=hosts, guests={"web1": record}))
@@ -696,12 +696,14 @@ def test_of_several_masters_a_move_that_ended_is_forgotten_by_all(cloud, engine,
     def agree(_seconds=0):
         agreed.append(store.read().shared_config.text)
         store.learn(CommittedConfig(1, 3 + len(agreed), agreed[-1]), Path("/nowhere"))
-        write_engine(cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, wish=1)}))
+        write_engine(
+            cloud, Registry(1, 3, hosts=up, guests={"web1": replace(record, last_request=1)})
+        )
 
     move = MoveGuest(cloud, "web1", "hv001", wait=agree)
     with pytest.raises(errors.OperationFailed, match="web1 is not on hv001 but on hv000"):
         move.run()
-    assert store.read().wishes == {} and store.read().offers != ()
+    assert store.read().relocations == {} and store.read().offers != ()
 
 
 def test_members_change_only_while_disarmed(cloud, engine):
@@ -845,7 +847,7 @@ def test_who_waits_for_a_watchdog_is_told_which(cloud, engine, monkeypatch):
 
 def test_a_persons_word_is_for_the_last_start_of_the_host(cloud, engine):
     registry = Registry(1, 3, hosts={"hv001": HostRecord("suspected", boot=7)},
-                        guests={"db1": HaGuestRecord(places=(GuestLocation("hv001", 7),
+                        guests={"db1": HaGuestRecord(locations=(GuestLocation("hv001", 7),
                         ))})  # fmt: skip
     given = {"db1": GuestConfig("db1", "hv001")}
     DesiredStateStore(cloud.opts).change("x", lambda old: replace(old, guests=given))

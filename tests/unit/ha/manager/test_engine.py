@@ -77,7 +77,7 @@ def test_what_it_says_of_losses_is_soon_of_the_hosts_as_they_are(run, tmp_path):
     run("maintenance-on", change=change)
     [path] = tmp_path.glob("*/virt/ha/outlook.json")
     found = files.read(path, status_file.SimulationReport).losses
-    assert found["hyper1"].moved and not any(one.unplaced for one in found.values()), found
+    assert found["hyper1"].placements and not any(one.unplaced for one in found.values()), found
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -298,7 +298,7 @@ def test_what_it_sees_is_shown(still, opts):
     assert (found.leading, found.leader, found.settled) == (True, "salt", True)
     assert (found.heard, found.needed) == (3, 2)
     assert found.hosts["hv1"].boot == 1 and found.hosts["hv1"].heard_s < 2
-    assert {one.new for one in found.decided} == {"returning", "up"}
+    assert {one.new for one in found.changes} == {"returning", "up"}
     tags = {tag for tag, _ in still.fired}
     assert "salt/virt/ha/host/hv1" in tags
     assert HaJournal(opts).last(1)[0]["new"] == "up"
@@ -317,7 +317,9 @@ def test_what_is_large_is_written_only_when_it_changes(still, opts):
     assert files.read(small, status_file.EngineReport).leading and large.read_text() == ""
     engine._losses = {**engine._losses, "hv1": status_file.LossReport({"web1": "hv2"})}
     engine._write_report(view, still.now_s)
-    assert files.read(large, status_file.SimulationReport).losses["hv1"].moved == {"web1": "hv2"}
+    assert files.read(large, status_file.SimulationReport).losses["hv1"].placements == {
+        "web1": "hv2"
+    }
 
 
 def grown(gib):
@@ -340,7 +342,7 @@ def keeps(still, opts):
     wanted = {"on-hv1": GuestConfig("on-hv1", "hv1")}
     engine.store.change("x", lambda old: replace(old, guests=wanted))
     engine.beat()
-    placed = HaGuestRecord("placed", host="hv1", run=True, places=(GuestLocation("hv1", 1),))
+    placed = HaGuestRecord("placed", host="hv1", run=True, locations=(GuestLocation("hv1", 1),))
     registry = replace(engine.registry, guests={"on-hv1": placed})
     engine.state = replace(engine.state, saved=replace(engine.state.saved, registry=registry))
     return engine
@@ -471,13 +473,13 @@ def test_without_any_copy_of_the_wishes_the_guests_that_were_decided_on_are_kept
     states = given(still.engine(opts), still, opts)
     for state in states.values():
         for one in (state.saved.pending, state.saved.registry):
-            object.__setattr__(one, "wished", CommittedConfig())
+            object.__setattr__(one, "config", CommittedConfig())
     anew = still.engine({**opts, "cachedir": str(tmp_path / "anew")})
     told_by(anew, still, states)
     found = anew.store.read()
-    assert found.remade and set(found.guests) == set(anew.registry.guests) == {"web1", "db1"}
+    assert found.rebuilt and set(found.guests) == set(anew.registry.guests) == {"web1", "db1"}
     anew.store.change("a person", lambda old: replace(old, armed=True))
-    assert not anew.store.read().remade
+    assert not anew.store.read().rebuilt
 
 
 def enabled(store, name):
@@ -518,11 +520,11 @@ def test_what_was_lost_is_joined_with_what_was_said_since():
         armed=False, guests={"a": GuestConfig("a", "hv1"), "b": GuestConfig("b", "hv1")}, number=5
     )
     own = DesiredState(
-        guests={"b": GuestConfig("b", "hv2")}, wishes={"b": wish}, number=2, fresh=True
+        guests={"b": GuestConfig("b", "hv2")}, relocations={"b": wish}, number=2, fresh=True
     )
     found = desired_state.merge_states(own, before)
     assert {name: one.host for name, one in found.guests.items()} == {"a": "hv1", "b": "hv2"}
-    assert (found.armed, found.number, found.wishes["b"].number) == (False, 7, 7)
+    assert (found.armed, found.number, found.relocations["b"].number) == (False, 7, 7)
     assert desired_state.merge_states(own, DesiredState()) == replace(own, fresh=False)
 
 
@@ -626,7 +628,7 @@ LOCAL = "<devices><disk type='file'><source file='/srv/x'/><target dev='vdb'/></
 def test_a_guest_that_was_tied_to_its_host_since_is_shown_and_goes_nowhere_else(cloud, still, opts):
     still.hosts = {name: Host(name, 8, 1 << 23) for name in cloud.config.members}
     record = HaGuestRecord(
-        "placed", host="hv1", boot=1, run=True, places=(GuestLocation("hv1", 1),)
+        "placed", host="hv1", boot=1, run=True, locations=(GuestLocation("hv1", 1),)
     )
     known = replace(cloud.state.saved.registry, guests={"web1": record}, version=1)
     cloud.state = replace(cloud.state, saved=replace(cloud.state.saved, registry=known))

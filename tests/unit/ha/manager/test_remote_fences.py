@@ -68,7 +68,7 @@ def test_the_first_that_sees_it_off_is_the_last_that_is_asked():
 
 
 def test_one_that_does_not_reach_the_board_is_followed_by_the_next():
-    hosts = Hosts(hv2={"state": "timed out", "words": "no route\x1b"}, hv3={"state": "off"})
+    hosts = Hosts(hv2={"state": "timed out", "message": "no route\x1b"}, hv3={"state": "off"})
     found = hosts.remote.off(FENCE, SETTING)
     assert (found.state, hosts.names()) == ("off", ["hv2", "hv3"])
     assert "from hv2: timed out: no route" in found.message and "\x1b" not in found.message
@@ -156,7 +156,7 @@ class Runs:
 def test_a_host_runs_the_fence_that_it_is_asked_for_and_says_how_it_ended():
     runs = Runs()
     told = runs.asks()
-    assert (told.host, told.attempt, told.state, told.words) == ("hv1", "4.7.0", "off", "done")
+    assert (told.host, told.attempt, told.state, told.message) == ("hv1", "4.7.0", "off", "done")
     assert runs.ran == [SETTING] and runs.told[0][0] == "salt"
 
 
@@ -177,16 +177,16 @@ def test_a_host_runs_the_fence_that_it_is_asked_for_and_says_how_it_ended():
 def test_a_question_that_is_wrong_or_no_longer_right_is_not_followed(call, asked, why):
     runs = Runs(**call)
     told = runs.asks(**asked)
-    assert told.state == "timed out" and why in told.words and runs.ran == []
+    assert told.state == "timed out" and why in told.message and runs.ran == []
 
 
 def test_a_question_that_came_late_is_not_followed():
     """It waited for a connection; the host that it is about may be well by now."""
     runs = Runs()
     runs.at_s = 94
-    assert "no current leader message" in runs.asks().words and runs.ran == []
+    assert "no current leader message" in runs.asks().message and runs.ran == []
     runs.call = None
-    assert "no current leader message" in runs.asks().words and runs.ran == []
+    assert "no current leader message" in runs.asks().message and runs.ran == []
 
 
 def test_what_is_no_question_is_refused():
@@ -200,7 +200,7 @@ def test_a_fence_is_run_once_at_a_time():
     body = {"host": "hv1", "attempt": "4.7.0", "fence": SETTING.to_answer()}
     runs.one.handle("salt", body)
     until(lambda: runs.ran, "it runs")
-    assert "already running" in runs.asks(attempt="4.7.1").words
+    assert "already running" in runs.asks(attempt="4.7.1").message
     runs.gate.set()
     until(lambda: runs.told[-1][1].state == "off", "it ended")
     assert runs.asks(attempt="4.7.2").state == "off"
@@ -222,7 +222,7 @@ def test_a_fence_for_which_there_is_no_thread_is_told_and_may_be_run_again(monke
     with monkeypatch.context() as without:
         no_thread(without)
         told = runs.asks()
-    assert (told.state, told.words) == ("timed out", "can't start new thread")
+    assert (told.state, told.message) == ("timed out", "can't start new thread")
     assert runs.asks(attempt="4.7.1").state == "off"
 
 
@@ -240,5 +240,5 @@ def test_an_agent_that_cannot_be_run_is_told():
         raise errors.OperationFailed("fence_x is not installed here")
 
     runs.one._off = off
-    assert runs.asks().words == "fence_x is not installed here"
+    assert runs.asks().message == "fence_x is not installed here"
     assert runs.asks().state == "timed out"

@@ -97,7 +97,7 @@ def test_a_master_that_nobody_told_anything_learns_what_the_other_was_told(cloud
     assert cloud.file("a") == cloud.file("b") == {"web1"}
     assert not DesiredStateStore(cloud.opts("a")).read().offers
     assert set(cloud.engines["a"].registry.guests) == {"web1"}
-    asked = [call.message.ask_wished for calls in cloud.calls.values() for call in calls.values()]
+    asked = [call.message.ask_config for calls in cloud.calls.values() for call in calls.values()]
     assert set(asked) == {""}, "who has learned it asks no more"
 
 
@@ -193,7 +193,7 @@ def test_wishes_that_cannot_be_read_stop_the_engine_and_are_not_taken_for_none(c
     cloud.go(12)
     engine = cloud.engines["a"]
     kept = engine.state.saved
-    bad = replace(kept.registry, wished=replace(kept.registry.wished, text="{"))
+    bad = replace(kept.registry, config=replace(kept.registry.config, text="{"))
     engine.state = replace(engine.state, saved=replace(kept, registry=bad))
     engine.safe_beat()
     assert "cannot be read" in engine.problem
@@ -226,8 +226,8 @@ def test_a_host_tells_what_was_agreed_on_to_a_master_that_asks(cloud):
     cloud.offer("a", "web1")
     cloud.go(12)
     beat = cloud.engines["b"].inbox.beats()["hv1"].beat
-    assert beat.wished.stamp > (0, 0) and beat.wished.text == ""
-    assert beat.to_peers().wished == Heartbeat("hv1", 1, 1).wished
+    assert beat.config.stamp > (0, 0) and beat.config.text == ""
+    assert beat.to_peers().config == Heartbeat("hv1", 1, 1).config
 
 
 @pytest.mark.parametrize("leader, why", [("b", "b leads"), ("a", None), ("", None)])

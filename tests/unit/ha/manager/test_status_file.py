@@ -27,7 +27,7 @@ WISHES = DesiredState(
     sizes={"web1": Guest("web1", vcpus=2)},
     rules={"webs": GuestRule(("web1", "web2"), "apart"),
            "near": GuestRule(("web1",), "", {"hv1": 2}, strict=False)},
-    wishes={"web1": RelocationRequest(1, "migrate", "hv2")},
+    relocations={"web1": RelocationRequest(1, "migrate", "hv2")},
     autostarted=frozenset({"web1"}), confirmed={"hv3": 4}, number=1,
 )  # fmt: skip
 
@@ -59,7 +59,7 @@ def test_news_are_told_once(store):
 def test_a_guest_that_goes_is_in_nothing_any_more(store):
     left = WISHES.without("web1")
     assert WISHES.sized_guests["web1"].size.vcpus == 2
-    assert not left.guests and not left.sizes and not left.wishes and not left.autostarted
+    assert not left.guests and not left.sizes and not left.relocations and not left.autostarted
     assert left.rules["webs"].guests == ("web2",)
 
 
@@ -144,6 +144,15 @@ def test_what_a_master_must_not_forget_is_read_again(tmp_path):
     kept = SavedMasterState(3, registry)
     files.write(path, kept)
     assert files.read(path, SavedMasterState) == kept
+
+
+def test_a_file_of_another_version_is_not_taken_for_an_empty_one(tmp_path):
+    """Its registry would name no place of any guest."""
+    path = tmp_path / "kept.json"
+    path.write_text('{"term": 3, "registry": {"term": 3, "version": 7}, "pledges": {}}')
+    with pytest.raises(errors.OperationFailed, match=r"cannot be read: .* is missing; restore it"):
+        files.read(path, SavedMasterState)
+    assert "pledges" in path.read_text()
 
 
 # -- the journal -----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def record(host="h1", **changes):
     """Of a guest that runs there in boot 1, by epoch 1."""
     given = {
         "state": PLACED, "epoch": 1, "host": host, "boot": 1, "run": True, "last": host,
-        "places": (GuestLocation(host, 1),),
+        "locations": (GuestLocation(host, 1),),
     }  # fmt: skip
     return HaGuestRecord(**{**given, **changes})
 
@@ -83,7 +83,7 @@ def case(of=None, there=RUNS, name="web1", now_s=NOW_S, **more):
     told = {name: there} if there else {}
     beats = [beat(of.host, guests=told)] if of.host else []
     asked = more.pop("wanted", None) or wanted(name)
-    kept = SavedMasterState(term=1, registry=known, pledges=more.pop("pledges", {}))
+    kept = SavedMasterState(term=1, registry=known, host_states=more.pop("pledges", {}))
     state = more.pop("state", None) or master(saved=kept)
     beats += more.pop("beats", ())
     sees = more.pop("view", None)

@@ -64,31 +64,31 @@ def test_the_last_beat_of_a_peer_is_acknowledged_and_what_it_said_is_kept(
     def sources(of):
         return {"h2": said(*of)} if of else {}
 
-    kept = {"pledges": {"h2": said(*known).beat.host_state} if known else {}}
+    kept = {"host_states": {"h2": said(*known).beat.host_state} if known else {}}
     before = made.agent(kept, acks={"h2": HeartbeatAck(*known)} if known else {})
     sees = made.agent_sees(beats=sources(network), stored=sources(stored))
     found = step(before, sees)
     assert found.beat.acks == found.state.acks == {"h2": HeartbeatAck(*boot_seq)}
-    assert found.state.saved.pledges == {"h2": said(*boot_seq).beat.host_state}
+    assert found.state.saved.host_states == {"h2": said(*boot_seq).beat.host_state}
 
 
 def test_what_a_peer_said_last_is_kept_over_the_agents_restart():
     """An older beat that is still on a pool changes nothing of it."""
     last = HostState(1, 9, phase=messages.SHUT_DOWN)
-    before = made.agent({"pledges": {"h2": last}})
+    before = made.agent({"host_states": {"h2": last}})
     found = step(before, made.agent_sees(beats={}, stored={"h2": made.beat("h2", seq=7)}))
-    assert found.state.saved.pledges == {"h2": last}
+    assert found.state.saved.host_states == {"h2": last}
 
 
 @pytest.mark.parametrize("boot, acks", [(1, {}), (2, {}), (3, {"h2": HeartbeatAck(3, 7)})])
 def test_whom_it_has_promised_to_give_up_is_not_acknowledged_before_it_boots_again(boot, acks):
     """By whatever way its beat comes; nor is what that says kept."""
-    before = made.agent({"promises": {"h2": FenceVote(2, 1, 4)}})
+    before = made.agent({"fence_votes": {"h2": FenceVote(2, 1, 4)}})
     said = {"h2": made.beat("h2", boot=boot)}
     for ways in ({"beats": said}, {"beats": {}, "stored": said}):
         found = step(before, made.agent_sees(messages={}, **ways))
         assert found.beat.acks == found.state.acks == acks
-        assert list(found.state.saved.pledges) == list(acks)
+        assert list(found.state.saved.host_states) == list(acks)
 
 
 def test_it_does_not_acknowledge_what_it_heard_before_it_promised():
@@ -96,7 +96,7 @@ def test_it_does_not_acknowledge_what_it_heard_before_it_promised():
     before = made.agent(acks={"h2": HeartbeatAck(1, 7)}, since_s=NOW_S - 10)
     sees = heard(messages={"m1": made.call(leading=True, ballots=ballot)})
     found = step(before, sees)
-    assert found.beat.promises == ballot
+    assert found.beat.fence_votes == ballot
     assert found.beat.acks == {}
 
 
@@ -181,7 +181,7 @@ def test_it_promises_to_give_up_only_whom_it_has_not_heard_for_long_itself(
     asked = {"h2": FenceVote(1, 1, 4)}
     sees = heard(messages={"m1": made.call(leading=True, ballots=asked)})
     found = step(made.agent(heard_s=heard_s, since_s=since_s), sees)
-    assert found.state.saved.promises == found.beat.promises == (asked if promises else {})
+    assert found.state.saved.fence_votes == found.beat.fence_votes == (asked if promises else {})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_it_does_not_give_up_a_boot_when_it_knows_of_a_later_one(acks, asked, pr
     ballots = {"h2": FenceVote(asked, 1, 4)}
     sees = heard(messages={"m1": made.call(leading=True, ballots=ballots)})
     found = step(made.agent(acks=acks, heard_s={"h2": 0}), sees)
-    assert found.state.saved.promises == (ballots if promises else {})
+    assert found.state.saved.fence_votes == (ballots if promises else {})
 
 
 ASKED = FenceVote(1, 1, 4)
@@ -215,9 +215,9 @@ ASKED = FenceVote(1, 1, 4)
     ],
 )
 def test_a_promise_is_kept_until_the_leader_takes_it_back(call, promises):
-    before = made.agent({"promises": {"h2": ASKED}}, since_s=NOW_S)
+    before = made.agent({"fence_votes": {"h2": ASKED}}, since_s=NOW_S)
     found = step(before, heard(messages={"m1": made.call(**{"leading": True, **call})}))
-    assert found.state.saved.promises == promises
+    assert found.state.saved.fence_votes == promises
 
 
 # -- by which registry it acts ---------------------------------------------------------------------
@@ -510,15 +510,15 @@ DOUBTED = made.registry(hosts={"h2": HostRecord(SUSPECTED, boot=1)})
     [
         ({}, NOW_S, False),
         ({}, NOW_S - 6, True),
-        ({"promises": {"h2": ASKED}}, NOW_S, True),
+        ({"fence_votes": {"h2": ASKED}}, NOW_S, True),
         ({"pending": DOUBTED}, NOW_S, True),
         ({"registry": DOUBTED}, NOW_S, True),
     ],
 )
 def test_it_tells_what_a_host_said_last_of_which_the_leader_may_ask(kept, heard_s, told):
     said = {"h2": HostState(1, 7, armed=True), "h3": HostState(1, 8)}
-    state = made.agent({"pledges": said, **kept}, heard_s={"h2": heard_s, "h3": NOW_S})
-    assert step(state, heard(messages={})).beat.pledges == ({"h2": said["h2"]} if told else {})
+    state = made.agent({"host_states": said, **kept}, heard_s={"h2": heard_s, "h3": NOW_S})
+    assert step(state, heard(messages={})).beat.host_states == ({"h2": said["h2"]} if told else {})
 
 
 @pytest.mark.parametrize(
@@ -543,11 +543,11 @@ def test_the_registry_is_sent_to_the_leader_that_asks_for_it(kept, call, sends):
     "asked, text", [((), ""), (("h2",), ""), (("h1",), "all"), (("h2", "h1"), "all")]
 )
 def test_what_persons_want_is_told_in_full_when_a_master_asks_this_host(asked, text):
-    calls = {f"m{place}": made.call(f"m{place}", ask_wished=host)
+    calls = {f"m{place}": made.call(f"m{place}", ask_config=host)
              for place, host in enumerate(asked, 1)}  # fmt: skip
-    registry = made.registry(wished=CommittedConfig(1, 4, "all"))
+    registry = made.registry(config=CommittedConfig(1, 4, "all"))
     beat = step(made.agent({"registry": registry}), made.agent_sees(messages=calls)).beat
-    assert beat.wished == CommittedConfig(1, 4, text, committed_config.digest("all"))
+    assert beat.config == CommittedConfig(1, 4, text, committed_config.digest("all"))
 
 
 def test_a_beat_says_what_the_agent_keeps_and_sees():

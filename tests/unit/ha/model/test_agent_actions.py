@@ -57,7 +57,7 @@ THREE = {
     "web1": (record(), RUNS), "web2": (record(), GuestStatus(1, messages.STARTING)),
     "db1": (record(), GuestStatus(1, messages.CRASHED)),
 }  # fmt: skip
-GIVEN_UP = {"h1": HostRecord(UP, boot=2, gone=2)}
+GIVEN_UP = {"h1": HostRecord(UP, boot=2, dead_before=2)}
 
 
 def test_a_host_that_was_given_up_kills_what_is_alive_and_does_nothing_else():
@@ -72,7 +72,7 @@ def test_a_host_that_was_given_up_begins_anew_when_nothing_is_alive():
 
 
 def test_a_host_whose_earlier_boots_are_gone_works_on():
-    done = acts(MINE, hosts={"h1": HostRecord(UP, boot=1, gone=1)}, works=True)
+    done = acts(MINE, hosts={"h1": HostRecord(UP, boot=1, dead_before=1)}, works=True)
     assert kinds(done) == ["feed"]
 
 
@@ -127,10 +127,10 @@ def test_a_host_without_guests_counts_as_started_anew_where_its_number_is_used_u
 
 
 def test_a_renewed_host_has_a_number_above_all_that_others_know():
-    known = made.registry(None, {"h1": HostRecord("up", boot=7, gone=4)})
+    known = made.registry(None, {"h1": HostRecord("up", boot=7, dead_before=4)})
     state = replace(made.agent({"registry": known}, phase=messages.SHUT_DOWN), boot=3)
     assert (state.after_reboot().boot, state.after_reboot().phase) == (8, messages.WORKING)
-    gone = made.registry(None, {"h1": HostRecord("fenced", boot=3, gone=9)})
+    gone = made.registry(None, {"h1": HostRecord("fenced", boot=3, dead_before=9)})
     assert replace(made.agent({"registry": gone}), boot=3).after_reboot().boot == 9
 
 
@@ -173,15 +173,15 @@ def done_with(of, there, lease=True, **more):
     return (found[0].kind, found[0].epoch, found[0].host, found[0].reason) if found else None
 
 
-BETTER = record(why="so", target="h2", epoch=4)
-TOLD = record(why="so", epoch=4)
+BETTER = record(reason="so", target="h2", epoch=4)
+TOLD = record(reason="so", epoch=4)
 
 
 @pytest.mark.parametrize(
     "of, there, done",
     [
         # it is to be down
-        (record(why="so", run=False), RUNS, ("stop", 0, "", "so")),
+        (record(reason="so", run=False), RUNS, ("stop", 0, "", "so")),
         (record(run=False), GuestStatus(1, messages.STARTING), None),
         (record(run=False), OFF, None),
         (record(run=False), None, None),

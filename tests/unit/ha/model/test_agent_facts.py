@@ -66,7 +66,7 @@ def test_who_acknowledged_a_later_beat_knows_of_the_earlier_ones(seq, many):
 )
 def test_of_two_hosts_the_only_master_counts_among_those_that_know(members, alone, acks, many):
     state = acting_by(made.registry(members=members))
-    sees = made.agent_sees(messages={"m1": made.call(alone=alone, acks=acks)})
+    sees = made.agent_sees(messages={"m1": made.call(sole_master=alone, acks=acks)})
     assert agent_facts.count_acks(state, sees, 7) == many
 
 
@@ -127,9 +127,9 @@ AWAY = made.record("h2")
         (AWAY, {}, False),
         (AWAY, {"web2": GuestStatus(1, messages.OFF)}, False),
         (AWAY, {"web2": HERE}, True),  # not this host's, and yet here
-        (made.record("h1", places=()), {}, True),
+        (made.record("h1", locations=()), {}, True),
         (made.record("h2", target="h1"), {}, True),
-        (made.record("h2", places=(GuestLocation("h2", 1), GuestLocation("h1", 1))), {}, True),
+        (made.record("h2", locations=(GuestLocation("h2", 1), GuestLocation("h1", 1))), {}, True),
     ],
 )
 def test_a_watchdog_is_needed_where_a_guest_runs_or_is_to_run(record, here, wants):

@@ -18,7 +18,7 @@ from tests.unit.ha.model import made
 
 PROMISED = {"h3": FenceVote(1, 1, 4)}
 SAID = HostState(boot=1, seq=7, armed=True, watchdog_s=10)
-KEPT = replace(made.agent().saved, promises=PROMISED, pledges={"h2": SAID}, claim=7)
+KEPT = replace(made.agent().saved, fence_votes=PROMISED, host_states={"h2": SAID}, claim=7)
 # all that there is to know
 LATE = AgentState(
     "h1", 3, KEPT, 90000, True, 89000, 5, 80, {89000: 89.0}, {"h2": HeartbeatAck(1, 7)},
@@ -55,15 +55,15 @@ def test_after_it_was_given_up_a_host_counts_as_booted_anew():
         ({"claim": 8}, False),
         ({"term": 2}, True),
         ({"leader": "m2"}, True),
-        ({"promises": {}}, True),
-        ({"promises": {"h3": FenceVote(1, 1, 5)}}, True),
-        ({"pledges": {}}, True),
-        ({"pledges": {"h2": replace(SAID, seq=8)}}, False),
-        ({"pledges": {"h2": replace(SAID, boot=2)}}, True),
-        ({"pledges": {"h2": replace(SAID, armed=False)}}, True),
-        ({"pledges": {"h2": replace(SAID, watchdog_s=11)}}, True),
-        ({"pledges": {"h2": replace(SAID, phase=SHUT_DOWN)}}, True),
-        ({"pledges": {"h2": replace(SAID, freeze=True)}}, True),
+        ({"fence_votes": {}}, True),
+        ({"fence_votes": {"h3": FenceVote(1, 1, 5)}}, True),
+        ({"host_states": {}}, True),
+        ({"host_states": {"h2": replace(SAID, seq=8)}}, False),
+        ({"host_states": {"h2": replace(SAID, boot=2)}}, True),
+        ({"host_states": {"h2": replace(SAID, armed=False)}}, True),
+        ({"host_states": {"h2": replace(SAID, watchdog_s=11)}}, True),
+        ({"host_states": {"h2": replace(SAID, phase=SHUT_DOWN)}}, True),
+        ({"host_states": {"h2": replace(SAID, freeze=True)}}, True),
         ({"pending": made.registry(version=6)}, True),
         ({"pending": made.registry(term=2)}, True),
         ({"registry": made.registry(version=6)}, True),

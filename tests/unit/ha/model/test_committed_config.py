@@ -36,10 +36,10 @@ def test_equal_texts_alone_have_one_digest():
     ],
 )
 def test_a_master_offers_its_own_where_nothing_was_agreed_on_since(own, is_offered):
-    before = made.registry(term=3, wished=KNOWN)
+    before = made.registry(term=3, config=KNOWN)
     after = committed_config.with_offer(before, own, 6)
     if is_offered:
-        assert after == replace(before, wished=CommittedConfig(3, 6, "mine"))
+        assert after == replace(before, config=CommittedConfig(3, 6, "mine"))
     else:
         assert after is before
 
@@ -56,7 +56,7 @@ def test_a_master_offers_its_own_where_nothing_was_agreed_on_since(own, is_offer
 )
 def test_a_master_is_blind_where_there_are_others_and_it_knows_of_no_wish(own, known, blind):
     assert (
-        committed_config.is_blind(made.registry(wished=CommittedConfig(text=known)), own) is blind
+        committed_config.is_blind(made.registry(config=CommittedConfig(text=known)), own) is blind
     )
 
 
@@ -65,7 +65,7 @@ def test_a_master_is_blind_where_there_are_others_and_it_knows_of_no_wish(own, k
 
 def asked(own, leading_s=None, **told):
     """told: host to (its Wished, when it was heard)."""
-    beats = {host: made.beat(host, at_s, wished=one) for host, (one, at_s) in told.items()}
+    beats = {host: made.beat(host, at_s, config=one) for host, (one, at_s) in told.items()}
     view = made.seen(own_config=own, masters=("m1", "m2"))
     return committed_config.host_to_ask(
         made.master(leading_s=leading_s), replace(view, beats=beats)
@@ -90,7 +90,7 @@ ONLY_DIGEST = replace(TRUE, text="")
 
 
 def told(**beats):
-    return committed_config.find_committed([made.beat(host, wished=one).beat for host,
+    return committed_config.find_committed([made.beat(host, config=one).beat for host,
     one in beats.items()],
                          made.HOSTS)  # fmt: skip
 

@@ -44,7 +44,7 @@ def grants(host, at_s=NOW_S - 1, **changes):
 
 
 def state(registry=None, pledges=None, **changes):
-    kept = SavedMasterState(term=1, registry=registry or made.registry(), pledges=pledges or {})
+    kept = SavedMasterState(term=1, registry=registry or made.registry(), host_states=pledges or {})
     return made.master(**{"seq": SEQ, "sent_s": {SEQ: NOW_S - 1}, "saved": kept, **changes})
 
 
@@ -74,7 +74,7 @@ MISS = {"h1": POLICY.suspect_s}
 # h1 is silent; the others say so, and have promised not to acknowledge it
 GONE = {
     "h1": None,
-    **{host: grants(host, silent_s=MISS, promises={"h1": FenceVote(1, 1, BALLOT)})
+    **{host: grants(host, silent_s=MISS, fence_votes={"h1": FenceVote(1, 1, BALLOT)})
        for host in ("h2", "h3")},
 }  # fmt: skip
 GIVEN_UP = {"h1": HostRecord(FENCING, boot=1, ballot=BALLOT)}
@@ -166,8 +166,8 @@ def test_the_last_that_a_host_said_is_acknowledged_and_kept(known, told, later):
     found = decided(beats=beats, led={"acks": acks}, pledges=pledges).state
     kept = told if later else known
     assert found.acks["h1"] == HeartbeatAck(*kept)
-    assert found.saved.pledges["h1"] == HostState(*kept, freeze=later)
-    assert set(found.acks) == set(found.saved.pledges) == set(HOSTS)
+    assert found.saved.host_states["h1"] == HostState(*kept, freeze=later)
+    assert set(found.acks) == set(found.saved.host_states) == set(HOSTS)
 
 
 def test_what_was_heard_before_is_not_forgotten():
@@ -175,7 +175,10 @@ def test_what_was_heard_before_is_not_forgotten():
     found = decided(
         beats={"h1": None}, led={"acks": {"h1": HeartbeatAck(1, 5)}}, pledges={"h1": last}
     )
-    assert (found.state.acks["h1"], found.state.saved.pledges["h1"]) == (HeartbeatAck(1, 5), last)
+    assert (found.state.acks["h1"], found.state.saved.host_states["h1"]) == (
+        HeartbeatAck(1, 5),
+        last,
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,15 +193,15 @@ def test_what_was_heard_before_is_not_forgotten():
 )
 def test_of_one_that_is_in_doubt_the_last_counts_that_anybody_heard(suspected, words, kept):
     """It is not written down: it is not proven who said it."""
-    beats = {host: grants(host, pledges={"h1": HostState(*one)}) for host, one in words.items()}
+    beats = {host: grants(host, host_states={"h1": HostState(*one)}) for host, one in words.items()}
     hosts = {"h1": HostRecord(suspected, boot=1)}
     registry, own = made.registry(None, hosts), {"h1": HostState(1, 5)}
     sees = view({"h1": None, **beats})
     said = believed.believed_state("h1", state(registry, own), sees)
     assert (said.boot, said.seq) == kept
     found = decided(hosts, beats={"h1": None, **beats}, pledges=own)
-    assert found.state.saved.pledges["h1"] == HostState(1, 5)
-    assert found.state.saved.pledges["h2"].seq == 7
+    assert found.state.saved.host_states["h1"] == HostState(1, 5)
+    assert found.state.saved.host_states["h2"].seq == 7
 
 
 # -- promises --------------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ def test_it_is_known_since_when_a_majority_has_promised_for_this_question(known,
     ],
 )
 def test_promises_count_of_a_host_that_is_given_up_in_what_enough_hosts_keep(state, ballot, counts):
-    beats = but(GONE, promises={"h1": FenceVote(1, 1, ballot)})
+    beats = but(GONE, fence_votes={"h1": FenceVote(1, 1, ballot)})
     hosts = {"h1": HostRecord(state, boot=1, ballot=ballot)}
     assert ("h1" in decided(hosts, beats=beats).state.voted_s) is counts
 
@@ -269,7 +272,7 @@ def test_a_guest_that_a_person_took_out_is_forgotten_and_the_others_are_not():
 
 def test_what_persons_want_is_agreed_on_by_the_version_in_which_it_is_written():
     found = after(masters=("m1", "m2"), own_config=CommittedConfig(1, 3, "wishes"))
-    assert found.wished == CommittedConfig(1, VERSION + 1, "wishes")
+    assert found.config == CommittedConfig(1, VERSION + 1, "wishes")
 
 
 def test_guests_that_nothing_happens_to_are_the_very_objects_which_are_not_looked_at_again():
@@ -344,7 +347,7 @@ def test_a_host_that_is_quiet_is_passed_over_and_the_next_is_not(monkeypatch):
 
 # -- guests ----------------------------------------------------------------------------------------
 
-DOWN = record("", run=False, boot=0, places=(), last="", state=RECOVERING)
+DOWN = record("", run=False, boot=0, locations=(), last="", state=RECOVERING)
 
 
 @pytest.mark.parametrize(
@@ -359,10 +362,10 @@ def test_guests_are_started_by_priority_then_by_name_while_there_is_room(priorit
         policy=replace(POLICY, starts_at_once=1),
     ).guests  # fmt: skip
     (other,) = {"web1", "db1"} - {first}
-    placed = replace(DOWN, why="it gets a place", host="h1", boot=1, run=True, last="h1", epoch=2,
-                     places=(GuestLocation("h1", 1),), changed=VERSION + 1)  # fmt: skip
+    placed = replace(DOWN, reason="it gets a place", host="h1", boot=1, run=True, last="h1",
+                     epoch=2, locations=(GuestLocation("h1", 1),), changed=VERSION + 1)  # fmt: skip
     assert found[first] == placed
-    assert (found[other].state, found[other].why) == (BLOCKED, "h1: as many start as may")
+    assert (found[other].state, found[other].reason) == (BLOCKED, "h1: as many start as may")
 
 
 @pytest.mark.parametrize("epoch, since_s", [(1, NOW_S - 50), (2, NOW_S), (None, NOW_S)])
@@ -402,7 +405,7 @@ STRAY = (GuestLocation("h1", 1), GuestLocation("h2", 1))
     [
         (record(changed=2), None),
         # a place that is struck off is not worth a word
-        (record(changed=2, places=STRAY), record(changed=6)),
+        (record(changed=2, locations=STRAY), record(changed=6)),
         (record(changed=0), record(changed=6)),
     ],
 )
@@ -418,20 +421,20 @@ def test_the_same_reason_again_is_no_change():
     why = "h1: in maintenance; h2: in maintenance; h3: in maintenance"
     empty = {"hosts": dict.fromkeys(HOSTS, HostRecord(MAINTENANCE, boot=1)),
              "maintenance": frozenset(HOSTS)}  # fmt: skip
-    of = replace(DOWN, state=BLOCKED, why=why, changed=2)
+    of = replace(DOWN, state=BLOCKED, reason=why, changed=2)
     found = decided(records={"web1": of}, **empty)
     assert (found.changes, found.state.saved.registry.version) == ((), VERSION)
-    other = decided(records={"web1": replace(of, why="other")}, **empty)
+    other = decided(records={"web1": replace(of, reason="other")}, **empty)
     assert other.changes == (StateChange("guest", "web1", BLOCKED, BLOCKED, why),)
     assert other.state.saved.registry.guests["web1"] == replace(of, changed=VERSION + 1)
 
 
 def test_a_guests_new_state_is_said_though_the_reason_is_the_same():
-    of = replace(DOWN, state=PLACED, why="it is proven that it runs nowhere",
-                 host="h1", boot=1, run=True, places=(GuestLocation("h1", 1),))  # fmt: skip
-    hosts = {"h1": HostRecord(FENCED, boot=1, gone=2)}
+    of = replace(DOWN, state=PLACED, reason="it is proven that it runs nowhere",
+                 host="h1", boot=1, run=True, locations=(GuestLocation("h1", 1),))  # fmt: skip
+    hosts = {"h1": HostRecord(FENCED, boot=1, dead_before=2)}
     found = decided(hosts, {"web1": of}, {"h1": None})
-    assert found.changes == (StateChange("guest", "web1", PLACED, RECOVERING, of.why),)
+    assert found.changes == (StateChange("guest", "web1", PLACED, RECOVERING, of.reason),)
 
 
 @pytest.mark.parametrize("of", [record(changed=2), DOWN])
@@ -559,10 +562,10 @@ def test_who_may_lead_asks_and_who_leads_asks_on(led, beats, wished, asks):
 
 def test_it_asks_for_what_persons_want_where_another_has_agreed_on_it_later():
     """A majority has it: the word of one host is not enough."""
-    beats = {host: grants(host, wished=CommittedConfig(1, 4)) for host in ("h1", "h2")}
+    beats = {host: grants(host, config=CommittedConfig(1, 4)) for host in ("h1", "h2")}
     seen = {"led": NOT_LEADING, "own_config": WISHES, **SEVERAL}
-    assert decided(beats=beats, **seen).message.ask_wished in beats
-    assert decided(beats={"h2": beats["h2"]}, **seen).message.ask_wished == ""
+    assert decided(beats=beats, **seen).message.ask_config in beats
+    assert decided(beats={"h2": beats["h2"]}, **seen).message.ask_config == ""
 
 
 @pytest.mark.parametrize(
@@ -583,7 +586,7 @@ def test_it_asks_for_what_persons_want_where_another_has_agreed_on_it_later():
 def test_a_leader_acknowledges_no_boot_that_it_has_given_up(
     state, heard, led, masters, acknowledged
 ):
-    hosts = {"h1": HostRecord(state, boot=1, gone=2 * (state == FENCED), ballot=BALLOT)}
+    hosts = {"h1": HostRecord(state, boot=1, dead_before=2 * (state == FENCED), ballot=BALLOT)}
     known = {"acks": {"h1": HeartbeatAck(heard, 7)}}
     call = decided(hosts, beats=GONE, led={**known, **led}, masters=masters).message
     assert ("h1" in call.acks) is acknowledged

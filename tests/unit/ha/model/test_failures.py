@@ -24,7 +24,7 @@ RUNS = GuestStatus(1, messages.RUNNING)
 )
 @pytest.mark.parametrize("seen", ["", "libvirt's words"])
 def test_a_guest_has_failed_when_it_is_down_unasked(state, said, seen):
-    assert failures.failure(GuestStatus(1, state, seen=seen), 1) == (said and (seen or said))
+    assert failures.failure(GuestStatus(1, state, detail=seen), 1) == (said and (seen or said))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_guest_has_failed_when_it_is_down_unasked(state, said, seen):
 )
 @pytest.mark.parametrize("seen", ["", "libvirt's words"])
 def test_what_ails_one_that_runs_is_mended_by_a_restart_or_is_in_its_way(trouble, mended, seen):
-    there = replace(RUNS, trouble=trouble, seen=seen)
+    there = replace(RUNS, trouble=trouble, detail=seen)
     said = seen or trouble
     assert failures.failure(there, 1) == (said if mended else "")
     assert failures.obstacle(there) == (said if mended is False else "")

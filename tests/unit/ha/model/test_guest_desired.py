@@ -22,7 +22,7 @@ from saltvirt.ha.model.registry import (
 from tests.unit.ha.model import made
 
 FRESH = HaGuestRecord(changed=5)
-ASSUMED = replace(FRESH, places=(GuestLocation("h1", 1),), last="h1")
+ASSUMED = replace(FRESH, locations=(GuestLocation("h1", 1),), last="h1")
 
 
 def new(there, of=FRESH, state=UP, wanted="h1", **beat):
@@ -86,7 +86,7 @@ def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state
 @pytest.mark.parametrize("state", [SUSPECTED, FENCED])
 def test_it_is_assumed_once_that_a_silent_host_may_run_it(state):
     assert guest_desired.is_unseen(new(None, state=state)) is True
-    assert guest_desired.is_unseen(new(None, replace(ASSUMED, places=()), state=state)) is False
+    assert guest_desired.is_unseen(new(None, replace(ASSUMED, locations=()), state=state)) is False
 
 
 def test_one_that_is_on_no_host_is_placed_anywhere():
@@ -103,14 +103,14 @@ def test_one_that_is_on_no_host_is_placed_anywhere():
     [
         (messages.RUNNING, FRESH, UP, HaGuestRecord(
             "placed", "it runs there already", epoch=4, host="h1", boot=1, run=True, changed=9,
-            places=(GuestLocation("h1", 1),), last="h1")),
+            locations=(GuestLocation("h1", 1),), last="h1")),
         (messages.OFF, FRESH, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=3, changed=9, last="h1")),
         (None, ASSUMED, UP, HaGuestRecord(
             "recovering", "its host says that it does not run", epoch=0, changed=9, last="h1")),
         (None, FRESH, SUSPECTED, HaGuestRecord(
             "new", "its host is silent, and may run it", changed=9,
-            places=(GuestLocation("h1", 1),), last="h1")),
+            locations=(GuestLocation("h1", 1),), last="h1")),
     ],
 )  # fmt: skip
 def test_what_is_known_of_one_that_is_new_is_written_down(there, of, state, after):
@@ -125,7 +125,7 @@ def test_what_is_known_of_one_that_is_new_is_written_down(there, of, state, afte
      (view.IGNORED, True, False, False)],
 )  # fmt: skip
 def test_what_a_person_wants_of_it(wanted, ignored, unwanted, started):
-    case = made.case(wanted=made.wanted(wanted=wanted))
+    case = made.case(wanted=made.wanted(desired_state=wanted))
     assert guest_desired.is_ignored(case) is ignored
     assert guest_desired.is_noticed(case) is not ignored
     assert guest_desired.is_to_stop(case) is unwanted
@@ -134,16 +134,18 @@ def test_what_a_person_wants_of_it(wanted, ignored, unwanted, started):
 
 def test_one_that_is_no_longer_ignored_is_as_it_was():
     case = made.case(made.record(state="ignored"))
-    after = made.record(state="recovering", why="it is no longer ignored", changed=9)
+    after = made.record(state="recovering", reason="it is no longer ignored", changed=9)
     assert made.after(case) == after
 
 
 def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_now():
     """It was stopped before, or its host has booted: whoever started it since was a person."""
-    old = made.record(state="ignored", epoch=7, places=(), wish=3, agent_silent_s=60, last="h2")
+    old = made.record(
+        state="ignored", epoch=7, locations=(), last_request=3, agent_silent_s=60, last="h2"
+    )
     case = made.case(old)
     after = HaGuestRecord("new", "it is looked for where a person left it", epoch=7, changed=9,
-                        wish=3, agent_silent_s=60)  # fmt: skip
+                        last_request=3, agent_silent_s=60)  # fmt: skip
     assert made.after(case) == after
     booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
     assert transitions.next_guest_row(booted).condition is guest_desired.is_noticed_anew
@@ -154,11 +156,11 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
 
 
 MOVES = made.record(
-    epoch=4, target="h2", target_boot=1, places=(GuestLocation("h1", 1), GuestLocation("h2", 1)),
+    epoch=4, target="h2", target_boot=1, locations=(GuestLocation("h1", 1), GuestLocation("h2", 1)),
 )  # fmt: skip
 # as of a registry that no host acts by yet
-DOWN = made.record(state=STOPPED, run=False, changed=6, places=MOVES.places)
-H2_GONE = {"h2": HostRecord(FENCED, boot=1, gone=2)}
+DOWN = made.record(state=STOPPED, run=False, changed=6, locations=MOVES.locations)
+H2_GONE = {"h2": HostRecord(FENCED, boot=1, dead_before=2)}
 
 
 @pytest.mark.parametrize(
@@ -166,21 +168,21 @@ H2_GONE = {"h2": HostRecord(FENCED, boot=1, gone=2)}
     [
         (made.record(epoch=4), {}, {}),
         (MOVES, {}, {"target": "", "epoch": 5}),  # the migration had the next epoch
-        (MOVES, H2_GONE, {"target": "", "epoch": 5, "places": (GuestLocation("h1", 1),)}),
+        (MOVES, H2_GONE, {"target": "", "epoch": 5, "locations": (GuestLocation("h1", 1),)}),
     ],
 )
 def test_one_that_is_to_be_down_is_shut_down_where_it_is(of, hosts, changes):
-    case = made.case(of, hosts=hosts, wanted=made.wanted(wanted=view.STOPPED))
+    case = made.case(of, hosts=hosts, wanted=made.wanted(desired_state=view.STOPPED))
     after = {"run": False, "gentle": True, **changes}
     why = "it is to be stopped"
-    assert made.after(case) == replace(of, state=STOPPED, why=why, changed=9, **after)
+    assert made.after(case) == replace(of, state=STOPPED, reason=why, changed=9, **after)
 
 
 @pytest.mark.parametrize("asked", [{"taker": "h2"}, {"better": "h2"}])
 def test_no_host_holds_one_that_is_to_be_down_for_its_lease(asked):
     """Whoever is asked for it, or has it, has a QEMU of the guest there that stands still."""
     of = made.record(state="blocked", **asked)
-    case = made.case(of, wanted=made.wanted(wanted=view.STOPPED))
+    case = made.case(of, wanted=made.wanted(desired_state=view.STOPPED))
     after = made.after(case)
     assert (after.taker, after.better) == ("", "")
 
@@ -191,12 +193,12 @@ def test_no_host_holds_one_that_is_to_be_down_for_its_lease(asked):
 def test_one_that_is_to_be_started_gets_a_host_anew_and_all_its_tries(hosts, places):
     down = replace(DOWN, gentle=True, epoch=4)
     tried = {
-        "restarts": 1, "relocates": 1, "failed": ("h1",), "left": "h1", "turned": 3,
+        "restarts": 1, "relocates": 1, "failed": ("h1",), "origin": "h1", "turned": 3,
         "refused": (GuestLocation("h2", 1),),
     }  # fmt: skip
     case = made.case(replace(down, **tried), hosts=hosts)
     assert made.after(case) == replace(
-        down, state="recovering", why="it is to be started", changed=9, host="", places=places
+        down, state="recovering", reason="it is to be started", changed=9, host="", locations=places
     )
 
 

@@ -102,7 +102,7 @@ def test_its_io_may_fail_with_its_hosts_storage(trouble, silent_s, failed):
     (None, ""),
     (made.RUNS, ""),
     (replace(made.RUNS, trouble=messages.PANICKED), ""),
-    (replace(made.RUNS, trouble=messages.FULL, seen="no space on /srv"), "no space on /srv"),
+    (replace(made.RUNS, trouble=messages.FULL, detail="no space on /srv"), "no space on /srv"),
     (GuestStatus(2, messages.RUNNING, trouble=messages.FULL), ""),
 ])  # fmt: skip
 def test_a_guest_waits_for_storage_that_is_full(there, said):
@@ -148,7 +148,7 @@ def test_a_restart_is_a_new_start_and_kills_one_that_is_alive_first(there, anew)
 def test_a_guest_goes_elsewhere_and_not_back_to_where_it_failed():
     case = made.case(made.record(failed=("h3",), restarts=2, relocates=1), CRASHED)
     assert guest_failing.relocate(case, case.record) == made.record(
-        "", boot=1, run=False, last="h1", places=case.record.places, gentle=True,
+        "", boot=1, run=False, last="h1", locations=case.record.locations, gentle=True,
         failed=("h1", "h3"), relocates=2, restarts=0,
     )  # fmt: skip
 

@@ -23,11 +23,11 @@ from saltvirt.ha.model.registry import (
 )
 from tests.unit.ha.model import made
 
-GONE = HostRecord(FENCED, boot=1, gone=2)
+GONE = HostRecord(FENCED, boot=1, dead_before=2)
 H1, H2, H3 = (GuestLocation(name, 1) for name in made.HOSTS)
 # as of a registry that no host acts by yet: none of them says that it has no copy
 RUNS = made.record(changed=6)
-MOVES = replace(RUNS, places=(H1, H2), target="h2", target_boot=1)
+MOVES = replace(RUNS, locations=(H1, H2), target="h2", target_boot=1)
 DOWN = replace(RUNS, state=STOPPED, run=False)
 
 
@@ -44,11 +44,11 @@ def disarmed(case):
     [
         (RUNS, (), False),
         (RUNS, ("h1",), True),
-        (replace(RUNS, places=(H1, H2)), ("h2",), False),  # that was another copy
-        (replace(RUNS, places=(H1, H2)), ("h1",), True),
+        (replace(RUNS, locations=(H1, H2)), ("h2",), False),  # that was another copy
+        (replace(RUNS, locations=(H1, H2)), ("h1",), True),
         (replace(RUNS, host="", run=False), (), False),  # it has been taken from there
         (replace(RUNS, host="", run=False), ("h1",), True),
-        (replace(RUNS, run=False, places=(H1, H2)), ("h2",), True),
+        (replace(RUNS, run=False, locations=(H1, H2)), ("h2",), True),
         (MOVES, ("h1",), True),
         (MOVES, ("h2",), False),
     ],
@@ -64,11 +64,11 @@ def test_one_that_comes_to_its_target_has_not_lost_the_host_that_it_left(there, 
 
 
 def stuck(state, why="nothing is to be expected"):
-    return HostRecord(state, boot=1, stuck=True, why=why)
+    return HostRecord(state, boot=1, stuck=True, reason=why)
 
 
 SILENT, FENCED_NOW = HostRecord(SUSPECTED, boot=1), HostRecord(FENCING, boot=1)
-BOTH = replace(RUNS, places=(H1, H2))
+BOTH = replace(RUNS, locations=(H1, H2))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ BOTH = replace(RUNS, places=(H1, H2))
          False),
         (BOTH, {"h1": stuck(FENCING), "h2": GONE}, "h1 is fencing: nothing is to be expected",
          False),
-        (replace(RUNS, host="", run=False, places=()), {}, "", False),
+        (replace(RUNS, host="", run=False, locations=()), {}, "", False),
     ],
 )  # fmt: skip
 def test_it_is_in_doubt_where_no_proof_is_to_be_expected_of_a_silent_host(of, hosts, why, awaits):
@@ -182,14 +182,14 @@ LIKED = view.GuestRule(("web1",), hosts={"h1": 3, "h2": 2, "h3": 1}, strict=Fals
 
 @pytest.mark.parametrize("places, taker", [((H1,), "h2"), ((H1, H2), "h3")])
 def test_the_best_host_where_no_copy_may_be_is_to_take_the_lease(places, taker):
-    of = replace(RUNS, state=BLOCKED, places=places)
+    of = replace(RUNS, state=BLOCKED, locations=places)
     case = made.case(of, wanted=LEASED, rules=(LIKED,), hosts={
         one.host: stuck(FENCING) for one in places
     })  # fmt: skip
     row = transitions.next_guest_row(case)
     assert row.condition is guest_failover.may_ask_for_lease
     why = f"{places[0].host} is fencing: nothing is to be expected"
-    assert row.apply(case, 9) == replace(of, taker=taker, changed=9, why=why)
+    assert row.apply(case, 9) == replace(of, taker=taker, changed=9, reason=why)
 
 
 def test_nobody_is_to_take_a_lease_where_nobody_can():
@@ -225,32 +225,32 @@ LEASE_H2 = made.beat("h2", leases={"web1": 6})
     "of, hosts, beats, after",
     [
         # started elsewhere, by a new epoch
-        (RUNS, {"h1": GONE}, (), {"host": "", "run": False, "places": ()}),
+        (RUNS, {"h1": GONE}, (), {"host": "", "run": False, "locations": ()}),
         # the migration had the epoch after the record's
         (MOVES, {"h1": GONE}, (), {
-            "host": "", "run": False, "places": (H2,), "target": "", "epoch": 2}),
+            "host": "", "run": False, "locations": (H2,), "target": "", "epoch": 2}),
         # the host that it had last is kept in mind
-        (replace(RUNS, host="", run=False, last="h3"), {"h1": GONE}, (), {"places": ()}),
+        (replace(RUNS, host="", run=False, last="h3"), {"h1": GONE}, (), {"locations": ()}),
         (replace(RUNS, last="h3"), {"h1": GONE}, (), {
-            "host": "", "run": False, "places": (), "last": "h1"}),
+            "host": "", "run": False, "locations": (), "last": "h1"}),
         # one that is down has its host still, where that is not gone
-        (replace(DOWN, places=(H1, H2)), {"h2": GONE}, (), {"places": (H1,)}),
-        (DOWN, {"h1": GONE}, (), {"host": "", "places": ()}),
+        (replace(DOWN, locations=(H1, H2)), {"h2": GONE}, (), {"locations": (H1,)}),
+        (DOWN, {"h1": GONE}, (), {"host": "", "locations": ()}),
         # the lease is not asked for any more
-        (TAKEN, {"h1": GONE}, (), {"host": "", "run": False, "places": (), "taker": ""}),
+        (TAKEN, {"h1": GONE}, (), {"host": "", "run": False, "locations": (), "taker": ""}),
         # the lease proves it of all places; whoever has it is to start the guest
         (TAKEN, {"h1": stuck(FENCING)}, [LEASE_H2], {
-            "host": "", "run": False, "places": (), "taker": "", "better": "h2"}),
-        (replace(TAKEN, places=(H1, H3)), {"h1": GONE, "h3": stuck(FENCING)}, [LEASE_H2], {
-            "host": "", "run": False, "places": (), "taker": "", "better": "h2"}),
+            "host": "", "run": False, "locations": (), "taker": "", "better": "h2"}),
+        (replace(TAKEN, locations=(H1, H3)), {"h1": GONE, "h3": stuck(FENCING)}, [LEASE_H2], {
+            "host": "", "run": False, "locations": (), "taker": "", "better": "h2"}),
     ],
 )  # fmt: skip
 def test_what_is_proven_is_written_down(of, hosts, beats, after):
-    wanted = made.wanted(wanted=view.STOPPED if of.state == STOPPED else view.STARTED)
+    wanted = made.wanted(desired_state=view.STOPPED if of.state == STOPPED else view.STARTED)
     case = made.case(of, wanted=wanted, hosts=hosts, beats=beats)
     row = transitions.next_guest_row(case)
     assert row.change is guest_failover.leave
-    told = {"state": row.to, "why": row.reason, "changed": 9}
+    told = {"state": row.to, "reason": row.reason, "changed": 9}
     assert row.apply(case, 9) == replace(of, **told, **after)
 
 

@@ -19,12 +19,12 @@ from saltvirt.ha.model.registry import (
 from saltvirt.placement.facts import Host
 from tests.unit.ha.model import made
 
-GONE, EMPTIED = HostRecord(FENCED, boot=1, gone=2), HostRecord(MAINTENANCE, boot=1)
+GONE, EMPTIED = HostRecord(FENCED, boot=1, dead_before=2), HostRecord(MAINTENANCE, boot=1)
 H1, H2, H3 = (GuestLocation(name, 1) for name in made.HOSTS)
 # as of a registry that no host acts by yet: none of them says that it has no copy
 RUNS = made.record(epoch=4, changed=6)
 THERE = messages.GuestStatus(4, messages.RUNNING)
-MOVES = replace(RUNS, places=(H1, H2), target="h2", target_boot=1)
+MOVES = replace(RUNS, locations=(H1, H2), target="h2", target_boot=1)
 
 
 def case(of=RUNS, there=THERE, **more):
@@ -131,8 +131,8 @@ def test_its_target_is_lost_when_that_is_proven_to_be_over(of, hosts, lost):
     [
         (RUNS, wish("h2", view.RELOCATE), {}, "is_to_relocate"),
         (RUNS, wish("h2", view.MIGRATE), {}, "is_to_migrate"),
-        (replace(RUNS, wish=1), wish("h2", view.RELOCATE), {}, None),  # it was followed
-        (replace(RUNS, wish=1), wish("h2", view.MIGRATE), {}, None),
+        (replace(RUNS, last_request=1), wish("h2", view.RELOCATE), {}, None),  # it was followed
+        (replace(RUNS, last_request=1), wish("h2", view.MIGRATE), {}, None),
         (MOVES, wish("h3", view.RELOCATE), {}, None),  # when it has arrived
         (MOVES, wish("h3", view.MIGRATE), {}, None),
         (RUNS, wish("h2", view.RELOCATE), {"hosts": {"h2": EMPTIED}}, None),
@@ -140,7 +140,7 @@ def test_its_target_is_lost_when_that_is_proven_to_be_over(of, hosts, lost):
         (RUNS, wish("h2"), {"bindings": {"web1": view.HostBinding("h1", "its disk")}}, None),
         (RUNS, wish("h1", view.RELOCATE), {}, "is_where_requested"),
         (RUNS, wish("h1", view.MIGRATE), {}, "is_where_requested"),
-        (replace(RUNS, wish=1), wish("h1"), {}, None),
+        (replace(RUNS, last_request=1), wish("h1"), {}, None),
         (MOVES, wish("h1"), {}, None),  # not for long
     ],
 )
@@ -176,14 +176,14 @@ def test_it_stays_where_it_is_while_all_is_disarmed(kind):
 def test_where_a_person_wants_it_is_followed_once():
     of = case(relocations=wish("h1", number=3))
     why = "it is where a person wants it"
-    assert made.after(of) == replace(RUNS, wish=3, why=why, changed=9)
+    assert made.after(of) == replace(RUNS, last_request=3, reason=why, changed=9)
 
 
 def test_it_is_shut_down_to_be_started_where_a_person_wants_it():
     of = case(relocations=wish("h2", view.RELOCATE, number=3))
     assert made.after(of) == replace(
-        RUNS, state=RECOVERING, why="a person wants it elsewhere", changed=9, wish=3, host="",
-        run=False, gentle=True, better="h2",
+        RUNS, state=RECOVERING, reason="a person wants it elsewhere", changed=9, last_request=3,
+        host="", run=False, gentle=True, better="h2",
     )  # fmt: skip
 
 
@@ -198,11 +198,11 @@ FROM_H1 = {"hosts": {"h1": EMPTIED}, "rules": likes(h2=1)}
     "of, there, goal",
     [
         (RUNS, THERE, "h2"),
-        (replace(RUNS, places=()), THERE, "h2"),
+        (replace(RUNS, locations=()), THERE, "h2"),
         (replace(RUNS, run=False), THERE, ""),
-        (replace(RUNS, places=(H1, H2)), THERE, ""),  # another copy may run
+        (replace(RUNS, locations=(H1, H2)), THERE, ""),  # another copy may run
         (MOVES, THERE, ""),
-        (replace(MOVES, places=(H2,)), THERE, ""),  # its host is gone while it arrives
+        (replace(MOVES, locations=(H2,)), THERE, ""),  # its host is gone while it arrives
         (RUNS, None, ""),
         (RUNS, replace(THERE, state=messages.STARTING), ""),
         (RUNS, replace(THERE, epoch=3), ""),  # by a start of before
@@ -307,7 +307,7 @@ def test_placement_is_asked_only_where_a_better_host_may_be(of, more):
     assert guest_migrating.goal(found) == ""
 
 
-@pytest.mark.parametrize("of", [MOVES, replace(RUNS, run=False), replace(RUNS, places=(H1, H3))])
+@pytest.mark.parametrize("of", [MOVES, replace(RUNS, run=False), replace(RUNS, locations=(H1, H3))])
 def test_only_one_that_is_well_is_stopped_for_a_better_host(of):
     assert (
         guest_migrating.back(case(of, wanted=made.wanted(failback=view.RESTART), rules=likes(h2=1)))
@@ -364,7 +364,7 @@ def test_one_that_is_sent_has_two_places_and_remembers_its_home(of, more, home):
     row = transitions.next_guest_row(found)
     assert row.condition is guest_migrating.is_to_migrate
     assert row.apply(found, 9) == replace(
-        of, why=row.reason, changed=9, target="h2", target_boot=1, places=(H1, H2), home=home
+        of, reason=row.reason, changed=9, target="h2", target_boot=1, locations=(H1, H2), home=home
     )
     assert (found.capacity.guests_on["h2"], found.capacity.starting["h2"]) == ({"web1"}, 0)
 
@@ -373,7 +373,7 @@ def test_one_that_is_sent_goes_to_the_boot_in_which_its_target_is_now():
     hosts = {"h2": HostRecord(UP, boot=7)}
     found = case(hosts=hosts, beats=[made.beat("h2", boot=7)], **TO_H2)
     after = made.after(found)
-    assert (after.target_boot, after.places) == (7, (H1, GuestLocation("h2", 7)))
+    assert (after.target_boot, after.locations) == (7, (H1, GuestLocation("h2", 7)))
 
 
 @pytest.mark.parametrize(
@@ -383,14 +383,14 @@ def test_one_that_is_sent_goes_to_the_boot_in_which_its_target_is_now():
         (replace(MOVES, turned=3), {}, {"turned": 0}),
         (replace(MOVES, home="h2"), {}, {"home": ""}),
         (replace(MOVES, home="h1"), {}, {"home": "h1"}),
-        (MOVES, {"relocations": wish("h2", number=3)}, {"wish": 3}),
-        (MOVES, {"relocations": wish("h2", view.RELOCATE, number=3)}, {"wish": 3}),
+        (MOVES, {"relocations": wish("h2", number=3)}, {"last_request": 3}),
+        (MOVES, {"relocations": wish("h2", view.RELOCATE, number=3)}, {"last_request": 3}),
         (
-            replace(MOVES, wish=2),
+            replace(MOVES, last_request=2),
             {"relocations": wish("h3", number=3)},
-            {"wish": 2},
+            {"last_request": 2},
         ),  # it is to follow
-        (MOVES, {"hosts": {"h1": GONE}}, {"places": (H2,)}),
+        (MOVES, {"hosts": {"h1": GONE}}, {"locations": (H2,)}),
     ],
 )
 def test_one_that_has_arrived_runs_there(of, more, changes):
@@ -400,7 +400,7 @@ def test_one_that_has_arrived_runs_there(of, more, changes):
         "host": "h2", "boot": 1, "last": "h2", "epoch": 5, "run": True, "target": "",
         "target_boot": 0, **changes,
     }  # fmt: skip
-    expected = replace(of, state=PLACED, why="it has migrated", changed=9, **after)
+    expected = replace(of, state=PLACED, reason="it has migrated", changed=9, **after)
     assert row.apply(found, 9) == expected
 
 
@@ -409,8 +409,8 @@ def test_one_that_has_arrived_runs_there(of, more, changes):
     [
         (MOVES, {}, {"turned": 1}),
         (replace(MOVES, turned=3, home="h1"), {}, {"turned": 4}),
-        (MOVES, {"hosts": {"h2": GONE}}, {"turned": 1, "places": (H1,)}),
-        (MOVES, {"relocations": wish("h2", number=3)}, {"turned": 1, "wish": 3}),
+        (MOVES, {"hosts": {"h2": GONE}}, {"turned": 1, "locations": (H1,)}),
+        (MOVES, {"relocations": wish("h2", number=3)}, {"turned": 1, "last_request": 3}),
         # they were not tried by this
         (MOVES, {"relocations": wish("h3", number=3)}, {"turned": 1}),
         (MOVES, {"relocations": wish("h2", view.RELOCATE, number=3)}, {"turned": 1}),
@@ -421,7 +421,7 @@ def test_one_whose_migration_failed_runs_on_where_it_was(of, more, changes):
     found = case(of, replace(THERE, migrated=5), **more)
     row = transitions.next_guest_row(found)
     after = {"target": "", "target_boot": 0, "epoch": 6, **changes}
-    expected = replace(of, state=PLACED, why="its migration failed", changed=9, **after)
+    expected = replace(of, state=PLACED, reason="its migration failed", changed=9, **after)
     assert row.apply(found, 9) == expected
 
 
@@ -430,13 +430,15 @@ def test_one_that_goes_to_a_better_host_by_a_restart_is_shut_down_first():
     row = transitions.next_guest_row(found)
     assert row.condition is guest_migrating.is_to_restart_there
     assert row.apply(found, 9) == replace(
-        RUNS, state=RECOVERING, why=row.reason, changed=9, host="", run=False, gentle=True,
-        better="h2", left="h1",
+        RUNS, state=RECOVERING, reason=row.reason, changed=9, host="", run=False, gentle=True,
+        better="h2", origin="h1",
     )  # fmt: skip
     assert (found.capacity.guests_on["h2"], found.capacity.starting["h2"]) == ({"web1"}, 1)
 
 
-WENT = replace(RUNS, state=RECOVERING, host="h2", last="h2", places=(H2,), better="h2", left="h1")
+WENT = replace(
+    RUNS, state=RECOVERING, host="h2", last="h2", locations=(H2,), better="h2", origin="h1"
+)
 FAILED = replace(THERE, state=messages.FAILED)
 
 
@@ -445,7 +447,7 @@ FAILED = replace(THERE, state=messages.FAILED)
     [
         (WENT, FAILED, True),
         (WENT, THERE, False),
-        (replace(WENT, left=""), FAILED, False),  # it was started there for another reason
+        (replace(WENT, origin=""), FAILED, False),  # it was started there for another reason
         (replace(WENT, better="h3"), FAILED, False),  # that host was gone, and this took it
     ],
 )
@@ -466,6 +468,6 @@ def test_it_does_not_go_there_again_before_that_host_has_booted_anew(before, aft
     of = replace(WENT, refused=before, failed=("h3",), restarts=1)
     found = case(of, FAILED)
     assert made.after(found) == replace(
-        of, why="it failed: it did not start: back to h1", changed=9, host="", run=False,
-        gentle=True, better="h1", left="", refused=after, failed=("h2", "h3"),
+        of, reason="it failed: it did not start: back to h1", changed=9, host="", run=False,
+        gentle=True, better="h1", origin="", refused=after, failed=("h2", "h3"),
     )  # fmt: skip

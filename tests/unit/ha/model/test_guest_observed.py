@@ -18,9 +18,9 @@ from tests.unit.ha.model import made
 
 ALIVE = GuestStatus(1, messages.RUNNING)
 INCOMING = GuestStatus(2, messages.INCOMING)
-LEFT = {"host": "", "run": False, "places": (GuestLocation("h2", 1),)}
+LEFT = {"host": "", "run": False, "locations": (GuestLocation("h2", 1),)}
 MOVES = {
-    "target": "h2", "target_boot": 1, "places": (GuestLocation("h1", 1), GuestLocation("h2", 1)),
+    "target": "h2", "target_boot": 1, "locations": (GuestLocation("h1", 1), GuestLocation("h2", 1)),
 }  # fmt: skip
 
 
@@ -39,9 +39,9 @@ def of_h2(there=None, **changes):
 ])  # fmt: skip
 @pytest.mark.parametrize("boot", [1, 0])
 def test_a_place_that_the_guest_left_is_struck_off_by_its_hosts_word(beat, cleared, boot):
-    left = {**LEFT, "places": (GuestLocation("h2", boot),), "changed": 3}
+    left = {**LEFT, "locations": (GuestLocation("h2", boot),), "changed": 3}
     case = made.case(made.record(**left), beats=[of_h2(**beat)])
-    assert case.locations == (() if cleared else case.record.places)
+    assert case.locations == (() if cleared else case.record.locations)
 
 
 @pytest.mark.parametrize("there, state, cleared", [
@@ -51,7 +51,7 @@ def test_a_place_that_the_guest_left_is_struck_off_by_its_hosts_word(beat, clear
 ])  # fmt: skip
 def test_a_place_of_one_that_is_ignored_is_struck_off_when_a_person_moved_it(there, state, cleared):
     """``ha_ignore``, ``virt.migrate``, ``ha_ignore off=True``: that was refused."""
-    left = {"host": "h2", "boot": 1, "run": True, "places": LEFT["places"], "state": state}
+    left = {"host": "h2", "boot": 1, "run": True, "locations": LEFT["locations"], "state": state}
     case = made.case(made.record(**left), beats=[of_h2(there)])
     assert (case.locations == ()) is cleared
 
@@ -65,26 +65,26 @@ def test_that_word_counts_once_enough_hosts_keep_the_registry(committed, cleared
 def test_a_host_of_which_nothing_is_heard_gives_nothing_back():
     case = made.case(made.record(**LEFT))
     del case.view.beats["h2"]
-    assert case.locations == case.record.places
+    assert case.locations == case.record.locations
 
 
 def test_the_word_of_an_earlier_boot_says_nothing_of_a_later_one():
-    case = made.case(made.record(**{**LEFT, "places": (GuestLocation("h2", 2),)}))
-    assert case.locations == case.record.places
+    case = made.case(made.record(**{**LEFT, "locations": (GuestLocation("h2", 2),)}))
+    assert case.locations == case.record.locations
 
 
 @pytest.mark.parametrize("boot, host, cleared", [
     (1, HostRecord(UP, boot=1), False),
     (1, HostRecord(UP, boot=2), True),
     (0, HostRecord(UP, boot=1), False),
-    (1, HostRecord(FENCED, boot=1, gone=1), False),
-    (1, HostRecord(FENCED, boot=1, gone=2), True),
-    (0, HostRecord(FENCED, boot=1, gone=2), True),
+    (1, HostRecord(FENCED, boot=1, dead_before=1), False),
+    (1, HostRecord(FENCED, boot=1, dead_before=2), True),
+    (0, HostRecord(FENCED, boot=1, dead_before=2), True),
 ])  # fmt: skip
 def test_a_place_is_struck_off_when_its_host_is_proven_to_be_gone_or_has_booted_again(
     boot, host, cleared
 ):
-    left = {**LEFT, "places": (GuestLocation("h2", boot),)}
+    left = {**LEFT, "locations": (GuestLocation("h2", boot),)}
     case = made.case(made.record(**left), beats=[of_h2(ALIVE)], hosts={"h2": host})
     assert (case.locations == ()) is cleared
 
@@ -110,7 +110,7 @@ def test_a_place_is_struck_off_when_its_host_said_that_none_of_its_guests_will_r
     ({"host": "h1", "target": "h3", "target_boot": 1}, False),
 ])  # fmt: skip
 def test_a_place_to_which_the_guest_is_to_come_is_not_given_back_before_it_came(changes, kept):
-    case = made.case(made.record(**{**changes, "places": LEFT["places"]}), there=None)
+    case = made.case(made.record(**{**changes, "locations": LEFT["locations"]}), there=None)
     assert bool(case.locations) is kept
 
 
@@ -121,7 +121,7 @@ def test_a_place_to_which_the_guest_is_to_come_is_not_given_back_before_it_came(
     ((), False),
 ])  # fmt: skip
 def test_a_guest_is_held_while_it_may_run_at_its_host(places, held):
-    assert made.case(made.record(places=places), beats=[of_h2(ALIVE)]).is_held is held
+    assert made.case(made.record(locations=places), beats=[of_h2(ALIVE)]).is_held is held
 
 
 @pytest.mark.parametrize("phase, freeze, left", [
@@ -159,10 +159,10 @@ def test_a_host_misses_its_storage_when_that_is_silent_for_so_long(silent_s, los
     ([of_h2(GuestStatus(2, messages.CRASHED))], {}, False),
     ([of_h2()], {}, False),
     ([of_h2(INCOMING, boot=2)], {}, False),
-    ([of_h2(INCOMING)], {"gone": 2}, False),
+    ([of_h2(INCOMING)], {"dead_before": 2}, False),
 ])  # fmt: skip
 def test_a_guest_whose_old_host_is_gone_is_lost_unless_its_target_has_it(beats, h2, comes):
-    hosts = {"h1": HostRecord(FENCED, boot=1, gone=2), "h2": HostRecord(UP, boot=1, **h2)}
+    hosts = {"h1": HostRecord(FENCED, boot=1, dead_before=2), "h2": HostRecord(UP, boot=1, **h2)}
     case = made.case(made.record(**MOVES), beats=beats, hosts=hosts)
     assert guest_failover.has_lost_its_host(case) is not comes
 
@@ -178,7 +178,7 @@ def test_a_guest_whose_old_host_is_gone_is_lost_unless_its_target_has_it(beats, 
 def test_a_persons_wish_is_followed_once_where_its_host_takes_guests(wish, host, followed):
     hosts = {"h2": HostRecord(**{"state": UP, "boot": 1, **host})}
     view = made.seen(guests={"web1": made.wanted()}, relocations={"web1": wish} if wish else {})
-    case = made.case(made.record(wish=4), hosts=hosts, view=view)
+    case = made.case(made.record(last_request=4), hosts=hosts, view=view)
     assert guest_migrating.is_to_relocate(case) is followed
 
 

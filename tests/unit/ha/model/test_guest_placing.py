@@ -20,7 +20,7 @@ from saltvirt.ha.model.registry import (
 )
 from tests.unit.ha.model import made
 
-DOWN = {"state": RECOVERING, "host": "", "boot": 0, "run": False, "places": (), "last": "h1"}
+DOWN = {"state": RECOVERING, "host": "", "boot": 0, "run": False, "locations": (), "last": "h1"}
 ALL_HOSTS = {name: HostRecord(MAINTENANCE, boot=1) for name in made.HOSTS}
 
 
@@ -45,7 +45,7 @@ def test_a_guest_is_seen_running_on_a_host_that_is_well(state, known):
     ({}, GuestStatus(2, messages.RUNNING)),
     ({}, GuestStatus(1, messages.RUNNING, trouble=messages.FULL)),
     ({"run": False}, made.RUNS),
-    ({"places": ()}, made.RUNS),
+    ({"locations": ()}, made.RUNS),
 ])  # fmt: skip
 def test_a_guest_does_not_run_before_the_start_that_is_meant_is_seen_where_it_may_run(of, there):
     assert guest_placing.runs(made.case(made.record(**of), there)) is False
@@ -56,8 +56,8 @@ def test_a_guest_does_not_run_before_the_start_that_is_meant_is_seen_where_it_ma
     ({"run": True}, True),
     ({"host": "h1", "boot": 1}, True),
     ({"host": "h1", "boot": 1, "run": True}, False),
-    ({"places": (GuestLocation("h2", 1),)}, False),  # it runs there still
-    ({"places": (GuestLocation("h3", 1),)}, True),  # that host has given it back
+    ({"locations": (GuestLocation("h2", 1),)}, False),  # it runs there still
+    ({"locations": (GuestLocation("h3", 1),)}, True),  # that host has given it back
 ])  # fmt: skip
 @pytest.mark.parametrize("hosts, room", [({}, True), (ALL_HOSTS, False)])
 def test_a_guest_gets_a_place_when_it_has_none_and_can_run_nowhere(of, free, hosts, room):
@@ -123,7 +123,7 @@ def test_a_guest_that_no_host_takes_has_the_reason_of_each():
 @pytest.mark.parametrize("home, kept", [("", ""), ("h1", ""), ("h2", "h2")])
 def test_a_guest_that_runs_is_at_peace_but_for_its_way_home(home, kept):
     case = made.case(made.record(
-        home=home, better="h1", left="h3", gentle=True, taker="h1", anew=1, restarts=1, turned=1,
+        home=home, better="h1", origin="h3", gentle=True, taker="h1", anew=1, restarts=1, turned=1,
     ))  # fmt: skip
     assert guest_placing.settle(case, case.record) == made.record(home=kept, restarts=1, turned=1)
 
@@ -135,7 +135,7 @@ def test_a_place_is_a_new_start_on_that_host_in_its_boot_and_takes_of_its_room()
     )  # fmt: skip
     case = made.case(record, beats=[made.beat("h2", boot=3)], hosts=hosts)
     assert guest_placing.assign(case, record) == down(
-        epoch=5, host="h2", boot=3, run=True, places=(GuestLocation("h2", 3),), last="h2",
+        epoch=5, host="h2", boot=3, run=True, locations=(GuestLocation("h2", 3),), last="h2",
         better="h2", home="h1",
     )  # fmt: skip
     assert case.capacity.guests_on["h2"] == {"web1"} and case.capacity.starting["h2"] == 1

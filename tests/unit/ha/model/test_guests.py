@@ -16,9 +16,9 @@ def test_a_guest_that_runs_where_it_is_to_run_is_left_alone():
 
 
 def test_of_the_rows_of_its_state_the_first_that_holds_is_taken():
-    down = made.record(state=RECOVERING, host="", places=())
+    down = made.record(state=RECOVERING, host="", locations=())
     assert transitions.next_guest_row(made.case(down)).condition is guest_placing.has_room
-    case = made.case(down, wanted=made.wanted(wanted=STOPPED))
+    case = made.case(down, wanted=made.wanted(desired_state=STOPPED))
     row = transitions.next_guest_row(case)
     assert (row.condition, row.to) == (guest_desired.is_to_stop, STOPPED)
 
@@ -29,5 +29,5 @@ def test_of_the_rows_of_its_state_the_first_that_holds_is_taken():
 def test_a_row_changes_the_state_and_says_why_and_since_which_version(said, why):
     case = made.case()
     row = GuestRow((PLACED,), guest_placing.runs, RECOVERING, "the row's", detail=said)
-    expected = replace(case.record, state=RECOVERING, why=why, changed=9)
+    expected = replace(case.record, state=RECOVERING, reason=why, changed=9)
     assert row.apply(case, 9) == expected

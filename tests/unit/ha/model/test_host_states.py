@@ -21,8 +21,8 @@ LIE = HostState(1, 2**40, True, 0, SHUT_DOWN, False, TERMS)
 
 def believed(told, own=OWN, state=FENCING, members=made.HOSTS):
     known = made.registry(None, {"h1": HostRecord(state, boot=1)}, members=members)
-    kept = SavedMasterState(term=1, registry=known, pledges={"h1": own} if own else {})
-    beats = [made.beat(peer, pledges={"h1": one}) for peer, one in told.items()]
+    kept = SavedMasterState(term=1, registry=known, host_states={"h1": own} if own else {})
+    beats = [made.beat(peer, host_states={"h1": one}) for peer, one in told.items()]
     return host_states.believed_state("h1", made.master(saved=kept), made.seen(beats))
 
 

@@ -36,8 +36,8 @@ FIRED_S = POLICY.must_have_fired_s(10)
 def case(state=UP, beats=None, pledge=None, guests=None, known=None, led=None, **more):
     """The HostCase of h1, which is in boot 2 and was heard a second ago. beats: of a host, other
     than an idle one's; None: none. known: of the Registry; led: of the MasterState; more: boot and
-    gone of its record, and what a master sees."""
-    changes = {key: more.pop(key) for key in ("boot", "gone") if key in more}
+    dead_before of its record, and what a master sees."""
+    changes = {key: more.pop(key) for key in ("boot", "dead_before") if key in more}
     of = replace(HostRecord(state, "why", boot=2, ballot=BALLOT), **changes)
     registry = made.registry(guests, {"h1": of}, **(known or {}))
     beats = {"h1": made.beat(boot=2), **(beats or {})}
@@ -45,7 +45,7 @@ def case(state=UP, beats=None, pledge=None, guests=None, known=None, led=None, *
     left = {name: one for name, one in sees.beats.items() if beats.get(name, one)}
     master = made.master(**(led or {}))
     pledges = {"h1": pledge} if pledge else {}
-    master = replace(master, saved=replace(master.saved, registry=registry, pledges=pledges))
+    master = replace(master, saved=replace(master.saved, registry=registry, host_states=pledges))
     return hosts.HostCase("h1", of, registry, master, replace(sees, beats=left), NOW_S)
 
 
@@ -62,7 +62,7 @@ def miss(silent_s=SUSPECT_S, ago_s=1, peers=("h2", "h3")):
 def promise(term=1, ballot=BALLOT, peers=("h2", "h3")):
     """The beats of peers that have promised not to acknowledge h1."""
     asked = FenceVote(2, term, ballot)
-    return {name: made.beat(name, promises={"h1": asked}) for name in peers}
+    return {name: made.beat(name, fence_votes={"h1": asked}) for name in peers}
 
 
 SILENT = {"h1": None}
@@ -85,7 +85,7 @@ MINE = {"web1": record("h1")}
     ],
 )
 def test_a_host_is_heard_by_a_beat_of_late_of_a_boot_that_is_not_over(beat, gone, pledge, heard):
-    host = case(beats={"h1": beat}, gone=gone, pledge=pledge)
+    host = case(beats={"h1": beat}, dead_before=gone, pledge=pledge)
     assert hosts.is_heard(host) is heard
 
 
@@ -103,7 +103,7 @@ def test_a_host_is_heard_by_a_beat_of_late_of_a_boot_that_is_not_over(beat, gone
     ],
 )
 def test_a_host_has_booted_again_by_a_later_boot_that_is_not_over(beat, gone, booted):
-    assert hosts.has_booted(case(beats={"h1": beat}, gone=gone)) is booted
+    assert hosts.has_booted(case(beats={"h1": beat}, dead_before=gone)) is booted
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,15 @@ LATELY = {"h2": NOW_S, "h3": NOW_S}
         ({}, {}, NO_GUEST),
         ({"web1": record("h2")}, {}, NO_GUEST),
         ({"web1": record("h1", state=IGNORED)}, {}, NO_GUEST),
-        ({"web1": record("h1", places=())}, {}, NO_GUEST),
+        ({"web1": record("h1", locations=())}, {}, NO_GUEST),
         ({"db1": record("h2"), **MINE}, {}, ""),
         ({"web1": record("h1", state=STOPPED)}, {}, ""),
         # one that migrates away, one that is to go elsewhere
-        ({"web1": record("h2", places=(GuestLocation("h2", 1), GuestLocation("h1", 2)))}, {}, ""),
+        (
+            {"web1": record("h2", locations=(GuestLocation("h2", 1), GuestLocation("h1", 2)))},
+            {},
+            "",
+        ),
         (MINE, {"known": {"armed": False}}, "high availability is disarmed"),
         (MINE, {"beats": SILENT}, NO_MAJORITY),
         (MINE, {"led": {"fenced_s": LATELY}}, "2 others were fenced in 600 s"),
@@ -347,7 +351,7 @@ def test_a_host_is_clean_without_guests_that_live_elsewhere(guest, clean):
     ],
 )
 def test_a_host_is_clean_by_its_word_in_the_boot_that_is_known(beat, gone, clean):
-    assert hosts.is_clean(case(RETURNING, {"h1": beat}, gone=gone)) is clean
+    assert hosts.is_clean(case(RETURNING, {"h1": beat}, dead_before=gone)) is clean
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -375,12 +379,12 @@ def test_of_the_rows_of_its_state_the_first_that_holds_is_taken(state, changes, 
         ("know", 1, {"boot": 3, "ballot": 9}),
         ("ask_votes", 1, {"ballot": 9}),
         ("release", 1, {"ballot": 0}),
-        ("give_up", 1, {"ballot": 0, "gone": 3}),
-        ("give_up", 7, {"ballot": 0, "gone": 7}),
+        ("give_up", 1, {"ballot": 0, "dead_before": 3}),
+        ("give_up", 7, {"ballot": 0, "dead_before": 7}),
     ],
 )
 def test_a_row_changes_the_state_and_says_why(do, gone, changed):
-    host = case(SUSPECTED, {"h1": came(1, boot=3)}, gone=gone)
+    host = case(SUSPECTED, {"h1": came(1, boot=3)}, dead_before=gone)
     host = replace(host, record=replace(host.record, stuck=True))
     expected = replace(HostRecord(FENCED, "the row's", 2, gone, BALLOT), **changed)
     row = HostRow((SUSPECTED,), hosts.rests, FENCED, "the row's", getattr(hosts, do))

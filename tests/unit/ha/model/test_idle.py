@@ -49,7 +49,7 @@ def test_guests_of_one_host_go_together():
     [
         {"state": RECOVERING}, {"target": "h2"}, {"home": "h2"}, {"better": "h2"},
         {"restarts": 1}, {"relocates": 1}, {"failed": ("h2",)},
-        {"places": ()}, {"places": (GuestLocation("h1", 1), GuestLocation("h2", 1))},
+        {"locations": ()}, {"locations": (GuestLocation("h1", 1), GuestLocation("h2", 1))},
         {"changed": 0}, {"agent_silent_s": 60},
     ],
 )  # fmt: skip
@@ -59,7 +59,7 @@ def test_one_of_which_something_is_under_way_is_looked_at(change):
 
 
 @pytest.mark.parametrize(
-    "change", [{"wanted": STOPPED}, {"wanted": IGNORED}, {"agent_silent_s": 60}]
+    "change", [{"desired_state": STOPPED}, {"desired_state": IGNORED}, {"agent_silent_s": 60}]
 )
 def test_one_that_a_person_wants_otherwise_is_looked_at(change):
     assert "web1" in grouped(wanted=made.wanted(**change)).loud
@@ -222,5 +222,5 @@ def test_a_host_of_which_nothing_can_change_is_passed_over(
 ):
     beats = {} if beat is None else {"h1": made.beat(**beat)}
     seen = made.seen(maintenance=frozenset(maintenance))
-    state = made.master(saved=SavedMasterState(pledges={"h1": pledge} if pledge else {}))
+    state = made.master(saved=SavedMasterState(host_states={"h1": pledge} if pledge else {}))
     assert idle.is_idle_host("h1", record, state, replace(seen, beats=beats), NOW_S) is passed

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt import errors
+from saltvirt.ha.agent import store
 from saltvirt.ha.model import messages, registry, view
 from saltvirt.ha.model.messages import FenceVote, GuestStatus, Heartbeat, HeartbeatAck, HostState
 from saltvirt.ha.model.registry import CommittedConfig, HostRecord, Registry
@@ -14,9 +15,9 @@ BEAT = Heartbeat(
     "h1", 3, 7, phase=messages.LEAVING, freeze=True, armed=True, watchdog_s=10,
     guests={"web1": GuestStatus(1, messages.RUNNING)}, acks={"h2": HeartbeatAck(1, 5)},
     silent_s={"h3": 9.0},
-    promises={"h3": FenceVote(1, 1, 1)}, pledges={"h3": HostState()}, term=2, leader="m1",
+    fence_votes={"h3": FenceVote(1, 1, 1)}, host_states={"h3": HostState()}, term=2, leader="m1",
     applied=3,
-    leases={"web1": 2}, definitions="0123", wished=CommittedConfig(1, 1, "text"),
+    leases={"web1": 2}, definitions="0123", config=CommittedConfig(1, 1, "text"),
     registry=Registry(),
 )  # fmt: skip
 
@@ -94,8 +95,37 @@ def test_a_master_begins_with_what_it_kept_and_leads_nothing():
 def test_what_follows_from_the_largest_number_that_a_host_tells_can_be_told(key):
     """The record of a host whose boot was the largest number could be read by nobody any more."""
     most = {"boot": 1, "seq": 1, key: 2**62 - 1}
-    beat = Heartbeat.from_answer({"host": "h1", **most}, "h1")
-    record = HostRecord(boot=beat.boot, gone=beat.boot + 1)
+    beat = Heartbeat.from_answer({**Heartbeat("h1", 1, 1).to_answer(), **most}, "h1")
+    record = HostRecord(boot=beat.boot, dead_before=beat.boot + 1)
     assert HostRecord.from_answer(record.to_answer(), "h2") == record
     with pytest.raises(errors.BadAnswer, match=f"h1: {key} is not a number from 0"):
         Heartbeat.from_answer({"host": "h1", **most, key: 2**62}, "h1")
+
+
+REQUIRED = (
+    (BEAT, ("fence_votes", "host_states", "config")),
+    (messages.LeaderMessage("m1", 1, 7), ("sole_master",)),
+    (Registry(), ("config",)),
+    (HostRecord(), ("dead_before",)),
+    (made.record(), ("locations",)),
+    (registry.HaGuestRecord(), ("locations",)),
+    (view.GuestConfig("web1"), ("desired_state",)),
+    (view.SavedMasterState(), ("host_states",)),
+    (
+        store.SavedFile({}, {}, 1, "", 0, Registry(), Registry()),
+        ("fence_votes", "host_states", "term", "pending", "registry"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "message, key", [(message, key) for message, keys in REQUIRED for key in keys]
+)
+def test_what_must_not_be_forgotten_is_never_taken_for_its_default(message, key):
+    """In a file or a message of a version that names it otherwise: a guest would run twice, a
+    promise would be broken, or one that is to be down would be started."""
+    data = {"name": "web1", **message.to_answer()}
+    assert type(message).from_answer(data, "h1") is not None
+    del data[key]
+    with pytest.raises(errors.BadAnswer, match=f"h1: it is not complete: {key} is missing"):
+        type(message).from_answer(data, "h1")

@@ -25,7 +25,7 @@ from saltvirt.placement import filters
 from saltvirt.placement.facts import Guest, Host
 from tests.unit.ha.model import made
 
-DOWN = made.record("", boot=0, run=False, places=(), last="")
+DOWN = made.record("", boot=0, run=False, locations=(), last="")
 BOTH = GuestRule(("web1", "web2"), AFFINITY)
 
 
@@ -153,7 +153,7 @@ def test_a_host_gets_no_guest_of_which_an_older_start_is_alive_there(there, reco
 
 @pytest.mark.parametrize("gone, left_over", [(1, True), (2, False)])
 def test_nothing_is_left_over_from_a_boot_that_is_proven_to_be_over(gone, left_over):
-    hosts = {"h2": HostRecord(FENCED, boot=1, gone=gone)}
+    hosts = {"h2": HostRecord(FENCED, boot=1, dead_before=gone)}
     beat = made.beat("h2", guests={"web1": made.RUNS})
     found = room({"web1": made.record("h1")}, hosts, [beat])
     assert bool(found.conflict("web1", "h2")) is left_over
@@ -225,8 +225,8 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
     rooms = {"h1": Host("h1", 8, 8 * 1024**2, guests=(before, own))}
     records = {
         "web1": made.record("h2"),
-        "web3": made.record("h1", target="h2", places=()),
-        "web2": made.record("h3", places=(GuestLocation("h1", 1), GuestLocation("h3", 1))),
+        "web3": made.record("h1", target="h2", locations=()),
+        "web2": made.record("h3", locations=(GuestLocation("h1", 1), GuestLocation("h3", 1))),
         "gone": made.record("h1"),
         "web4": DOWN,
     }
@@ -242,11 +242,11 @@ def test_the_guests_of_a_host_are_its_own_and_those_that_the_registry_has_there(
 
 
 @pytest.mark.parametrize("changes, there", [
-    ({"state": ERROR, "run": False, "places": ()}, False),
+    ({"state": ERROR, "run": False, "locations": ()}, False),
     ({"state": ERROR, "run": False}, True),  # it may run still
-    ({"state": ERROR, "places": ()}, True),  # it is left as it is, to be looked at
-    ({"state": IGNORED, "run": False, "places": ()}, True),  # a person may have started it
-    ({"state": PLACED, "places": ()}, True),
+    ({"state": ERROR, "locations": ()}, True),  # it is left as it is, to be looked at
+    ({"state": IGNORED, "run": False, "locations": ()}, True),  # a person may have started it
+    ({"state": PLACED, "locations": ()}, True),
 ])  # fmt: skip
 def test_a_guest_that_is_to_be_down_and_is_keeps_no_other_one_off_its_host(changes, there):
     records = {"web1": DOWN, "web2": made.record("h2", **changes)}
@@ -365,19 +365,19 @@ def test_the_room_of_one_that_is_on_its_way_there_is_counted_once():
 @pytest.mark.parametrize("records, busy, awaited", [
     ({}, False, False),
     ({"web2": made.record(state=RECOVERING)}, False, False),
-    ({"web2": replace(DOWN, better="h1", left="h2")}, False, False),
+    ({"web2": replace(DOWN, better="h1", origin="h2")}, False, False),
     ({"web2": made.record(state=RECOVERING), "web3": made.record(state=RECOVERING)}, True, True),
     ({"web2": made.record(state=RECOVERING), "web3": made.record(state=PLACED)}, False, False),
     ({"web2": made.record(state=RECOVERING), "web3": made.record(state=BLOCKED)}, False, False),
     ({"web2": made.record(state=RECOVERING), "web3": made.record(state=RECOVERING, run=False)},
      False, False),
-    ({"web2": made.record(state=RECOVERING), "web3": replace(DOWN, better="h1", left="h2")},
+    ({"web2": made.record(state=RECOVERING), "web3": replace(DOWN, better="h1", origin="h2")},
      False, True),
     ({"web2": made.record(state=RECOVERING), "web3": replace(DOWN, better="h1")}, False, False),
-    ({"web2": replace(DOWN, better="h1", left="h2"), "web3": replace(DOWN, better="h1", left="h3")},
-     False, True),
+    ({"web2": replace(DOWN, better="h1", origin="h2"),
+      "web3": replace(DOWN, better="h1", origin="h3")}, False, True),
     ({"web2": made.record(state=RECOVERING),
-      "web3": made.record(better="h1", left="h2")}, False, False),
+      "web3": made.record(better="h1", origin="h2")}, False, False),
 ])  # fmt: skip
 def test_so_many_guests_as_may_start_on_a_host_at_one_time(records, busy, awaited):
     found = room(records, policy=replace(made.POLICY, starts_at_once=2))

@@ -77,7 +77,7 @@ def test_two_hosts_die_at_once():
 
 def test_what_may_run_there_counts_and_what_nobody_wants_any_more_does_not():
     view, known = cloud(a=("h1", 3), b=("h2", 3), c=("h1", 3))
-    moving = replace(known.guests["b"], places=(GuestLocation("h2", 1), GuestLocation("h1", 1)))
+    moving = replace(known.guests["b"], locations=(GuestLocation("h2", 1), GuestLocation("h1", 1)))
     known = replace(known, guests={**known.guests, "b": moving})
     view = replace(view, guests={name: one for name, one in view.guests.items() if name != "c"})
     assert {*lose((view, known), "h1").placements} == {"a", "b"}
@@ -85,7 +85,7 @@ def test_what_may_run_there_counts_and_what_nobody_wants_any_more_does_not():
 
 def test_a_guest_that_waits_for_a_host_needs_one_besides():
     view, known = cloud(a=("h1", 3), b=("h2", 3))
-    nowhere = replace(known.guests["b"], places=(), host="")
+    nowhere = replace(known.guests["b"], locations=(), host="")
     known = replace(known, guests={**known.guests, "b": nowhere})
     assert {*lose((view, known), "h1").placements} == {"a"}
     assert {*lose((view, known), "h1", waiting=["b"]).placements} == {"a", "b"}

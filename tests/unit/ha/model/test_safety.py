@@ -88,7 +88,7 @@ def test_guests_are_killed_where_the_watchdog_broke_unseen(armed, works, lease, 
 
 @pytest.mark.parametrize("boot, given_up", [(2, True), (3, False), (4, False)])
 def test_a_boot_before_the_one_that_counts_is_given_up(boot, given_up):
-    assert safety.is_given_up(HostRecord(gone=3), boot) is given_up
+    assert safety.is_given_up(HostRecord(dead_before=3), boot) is given_up
 
 
 @pytest.mark.parametrize("silent_s, missed", [(5.9, False), (6, True), (7, True)])
@@ -115,22 +115,22 @@ def test_a_lead_is_over_for_others_when_its_time_has_passed(leader, granted_s, o
     )
 
 
-OWN = HaGuestRecord(host="h1", boot=4, run=True, epoch=7, places=(GuestLocation("h1", 4),))
+OWN = HaGuestRecord(host="h1", boot=4, run=True, epoch=7, locations=(GuestLocation("h1", 4),))
 
 
 @pytest.mark.parametrize(
     "change, lease, tried, may",
     [
         ({}, True, 6, True),
-        ({"places": ()}, True, 6, True),
+        ({"locations": ()}, True, 6, True),
         ({}, False, 6, False),
         ({}, True, 7, False),
         ({}, True, 8, False),
         ({"run": False}, True, 6, False),
         ({"host": "h2"}, True, 6, False),
         ({"boot": 3}, True, 6, False),
-        ({"places": (GuestLocation("h1", 4), GuestLocation("h2", 1))}, True, 6, False),
-        ({"places": (GuestLocation("h2", 1),)}, True, 6, False),
+        ({"locations": (GuestLocation("h1", 4), GuestLocation("h2", 1))}, True, 6, False),
+        ({"locations": (GuestLocation("h2", 1),)}, True, 6, False),
     ],
 )
 def test_a_host_starts_what_is_its_own_and_can_run_nowhere_else_once(change, lease, tried, may):
@@ -222,7 +222,7 @@ def test_a_guest_is_released_by_who_knows_that_it_is_not_his(applied, state, rel
 
 @pytest.mark.parametrize("boot, gone", [(2, True), (3, False), (4, False)])
 def test_what_was_proven_holds_for_the_boots_before(boot, gone):
-    assert safety.is_gone(GuestLocation("h1", boot), HostRecord(gone=3)) is gone
+    assert safety.is_gone(GuestLocation("h1", boot), HostRecord(dead_before=3)) is gone
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_boot_is_over_by_the_hosts_own_word(boot, phase, over):
 
 @pytest.mark.parametrize("places", [(), (GuestLocation("h1", 4),)])
 def test_a_guest_that_may_run_somewhere_gets_no_other_place(places):
-    assert safety.may_place(HaGuestRecord(places=places)) is (not places)
+    assert safety.may_place(HaGuestRecord(locations=places)) is (not places)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def _case(wanted, record, ran_s=0, starting=0):
 
 
 RUNS = registry.HaGuestRecord("placed", epoch=4, host="h3", boot=1, run=True, changed=5,
-                            places=(registry.GuestLocation("h3", 1),))  # fmt: skip
+                            locations=(registry.GuestLocation("h3", 1),))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_from_a_host_that_is_to_be_empty_it_never_waits_for_long():
 
 
 def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
-    went = replace(RUNS, state="recovering", host="h1", epoch=5, better="h1", left="h3",
-                   places=(registry.GuestLocation("h1", 1),))  # fmt: skip
+    went = replace(RUNS, state="recovering", host="h1", epoch=5, better="h1", origin="h3",
+                   locations=(registry.GuestLocation("h1", 1),))  # fmt: skip
     case = _case("restart", went)
     there = {"web1": messages.GuestStatus(5, messages.FAILED)}
     case.view.beats["h1"] = messages.ReceivedHeartbeat(
@@ -146,7 +146,7 @@ def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
     row = transitions.next_guest_row(case)
     assert row is not None and row.condition is guest_migrating.did_not_start_there
     done = row.apply(case, 10)
-    assert (done.better, done.left, done.host, done.run) == ("h3", "", "", False)
+    assert (done.better, done.origin, done.host, done.run) == ("h3", "", "", False)
     assert (done.refused, done.restarts, done.relocates) == (
         (registry.GuestLocation("h1", 1),), 0, 0)  # fmt: skip
-    assert done.why == "it failed: it did not start: back to h3"
+    assert done.reason == "it failed: it did not start: back to h3"

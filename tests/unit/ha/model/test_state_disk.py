@@ -28,7 +28,7 @@ class Disk(state_disk.StateDisk):
 def state(**changes):
     pledges = dict.fromkeys(HOSTS[1:], PLEDGE)
     given = {"sent": {99: NOW_S - 2}, "lease_from_s": NOW_S - 7}
-    return made.agent({"pledges": pledges}, **{**given, **changes})
+    return made.agent({"host_states": pledges}, **{**given, **changes})
 
 
 def sees(peer=None, **call):
@@ -47,7 +47,7 @@ def turn(disk, before=None, seen=None):
 def test_what_is_written_at_once_is_said_in_the_same_beat():
     disk = Disk(state().saved)
     step = turn(disk)
-    assert step.beat.acks["h2"] == HeartbeatAck(1, 7) and step.state.saved.pledges["h2"].armed
+    assert step.beat.acks["h2"] == HeartbeatAck(1, 7) and step.state.saved.host_states["h2"].armed
     assert agent_view.must_save(disk.saved, step.state.saved) is False and disk.take_late() is None
 
 
@@ -56,9 +56,9 @@ def test_what_is_not_on_the_disk_is_not_said_and_what_it_is_acknowledged_counts(
     """Found by reading: one whose disk was full lost its power once a peer said something new."""
     disk = Disk(state().saved, works)
     step = turn(disk, seen=sees(seq=9, ballots={"h3": FenceVote(1, 1, 5)}))
-    assert step.state.saved.pledges["h2"] == PLEDGE and "h2" not in step.beat.acks
+    assert step.state.saved.host_states["h2"] == PLEDGE and "h2" not in step.beat.acks
     assert step.beat.acks["h3"] == HeartbeatAck(1, 7)
-    assert step.state.saved.promises == {} and step.state.saved.claim == state().saved.claim
+    assert step.state.saved.fence_votes == {} and step.state.saved.claim == state().saved.claim
     assert step.state.lease_from_s == NOW_S - 2
     assert FEED in [one.kind for one in step.actions] or step.state.believed is False
 
@@ -68,10 +68,10 @@ def test_what_was_slow_is_said_once_it_is_there():
     step = turn(disk)
     for _ in range(3):
         step = turn(disk, step.state)
-    assert len(disk.began) == 1 and not step.state.saved.pledges["h2"].armed
+    assert len(disk.began) == 1 and not step.state.saved.host_states["h2"].armed
     disk.finish(written=True)
     step = turn(disk, step.state)
-    assert step.state.saved.pledges["h2"].armed and step.beat.acks["h2"] == HeartbeatAck(1, 7)
+    assert step.state.saved.host_states["h2"].armed and step.beat.acks["h2"] == HeartbeatAck(1, 7)
     assert len(disk.began) == 1
 
 
@@ -125,7 +125,7 @@ def test_one_that_can_begin_nothing_starts_nothing_and_kills_what_must_not_run()
         for one in state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY).actions
     ]
     assert START not in kinds
-    gone = made.registry({"web1": made.record()}, {"h1": HostRecord(UP, boot=1, gone=2)})
+    gone = made.registry({"web1": made.record()}, {"h1": HostRecord(UP, boot=1, dead_before=2)})
     before = replace(state(), saved=replace(state().saved, registry=gone))
     seen = replace(sees(), guests={"web1": made.RUNS})
     found = state_disk.read_only_step(before, made.beat().beat, seen, NOW_S, POLICY)

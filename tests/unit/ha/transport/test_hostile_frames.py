@@ -33,13 +33,13 @@ from tests.functional import hostile
 
 XML = "<domain type='kvm'><name>web1</name><uuid>u</uuid><memory>9</memory><vcpu>1</vcpu></domain>"
 REGISTRY = Registry(
-    guests={"web1": HaGuestRecord(places=(GuestLocation("hv1", 1),))},
+    guests={"web1": HaGuestRecord(locations=(GuestLocation("hv1", 1),))},
     hosts={"hv2": HostRecord("fine")},
 )
 BEAT = Heartbeat(
     "hv1", 1, 7, guests={"web1": GuestStatus(1, "running")}, acks={"hv2": HeartbeatAck(1, 3)},
-    silent_s={"hv3": 2.5}, promises={"hv3": FenceVote(1, 1, 1)}, pledges={"hv3": HostState(1, 2,
-    True)},
+    silent_s={"hv3": 2.5}, fence_votes={"hv3": FenceVote(1, 1, 1)},
+    host_states={"hv3": HostState(1, 2, True)},
     leases={"web1": 4}, registry=REGISTRY,
 )  # fmt: skip
 CALL = LeaderMessage("m", 1, 5, leading=True, acks={"hv1": HeartbeatAck(1, 3)},
