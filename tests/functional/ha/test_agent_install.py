@@ -10,14 +10,16 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("libvirt")
 
 from saltvirt import errors
-from saltvirt.ha.agent import install
+from saltvirt.ha.agent import install, memory
 from saltvirt.ha.agent.install import InstallPaths
+from saltvirt.ha.model.messages import Heartbeat
 from saltvirt.system import zipapp
 from tests.tools import layers
 
@@ -248,3 +250,57 @@ def test_the_firewall_is_told_its_port_where_it_has_settings(tmp_path):
     path.write_text("{")
     with pytest.raises(errors.InvalidInput):
         install.port(str(path))
+
+
+# -- its parts as processes ------------------------------------------------------------------------
+
+
+def alone(*argv, **more):
+    """What a process of its own has said, which has the library."""
+    folder = Path(memory.__file__).parents[3]
+    found = subprocess.run(
+        [sys.executable, *argv], cwd=folder, capture_output=True, check=False, **more
+    )
+    return SimpleNamespace(
+        code=found.returncode, stdout=found.stdout.decode(), stderr=found.stderr.decode()
+    )
+
+
+def test_nothing_of_the_agent_is_swapped_out():
+    """As it is called by the program; of a process of its own, for there is no way back."""
+    said = alone("-c", (
+        "from saltvirt.ha.agent import memory; memory.lock(); more = bytearray(8 * 1024**2);"
+        "print(open('/proc/self/status').read())"
+    ))  # fmt: skip
+    found = dict(line.split(":", 1) for line in said.stdout.splitlines() if ":" in line)
+    locked, held = (int(found[key].split()[0]) for key in ("VmLck", "VmRSS"))
+    assert locked >= held - 4096 > 8192 or "so it may hang with the swap device" in said.stderr
+
+
+def test_an_agent_that_may_be_swapped_out_says_so():
+    """Its user may lock nothing."""
+    said = alone("-c", (
+        "import os, resource; from saltvirt.ha.agent import memory;"
+        "resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)); own = os.geteuid();"
+        "os.seteuid(own or 65534); memory.lock(); os.seteuid(own)"
+    ))  # fmt: skip
+    assert (said.code, said.stdout) == (0, "")
+    assert said.stderr.count("so it may hang with the swap device: ") == 1
+
+
+def test_the_program_is_the_service_and_its_parts(tmp_path):
+    at = ["-m", "saltvirt.ha.agent"]
+    none = str(tmp_path / "none")
+    assert alone(*at, "--check", "--settings", none).code == 0
+    said = alone(*at, "--settings", none)
+    assert said.code == 78, "systemd does not start it again"
+    assert "ERROR" in said.stderr and f"cannot read {none}" in said.stderr
+    assert said.stderr.count("\n") == 1
+    (tmp_path / "ha.json").write_text(json.dumps({**SETTINGS, "masters": ["salt"]}))
+    assert alone(*at, "--check", "--settings", str(tmp_path / "ha.json")).code == 0
+    beat = json.dumps(Heartbeat("hv1", 1, 1).to_answer()).encode()
+    told = {"name": "web1", "xml": None}
+    for part, line in (("pool", beat), ("definitions", json.dumps(told).encode())):
+        said = alone(*at, part, "/", "hv1", input=line + b"\n")
+        assert (said.code, said.stderr) == (0, "")
+        assert "nothing is mounted there" in json.loads(said.stdout)["trouble"]

@@ -40,11 +40,10 @@ from saltvirt.backup.model.pins import (
 from saltvirt.backup.model.policy import TargetPolicy
 from saltvirt.backup.model.upkeep_answers import VerifyReport
 from saltvirt.fleet import keys
-from saltvirt.fleet.answer import FAILED, Answer
-from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import slots
 from saltvirt.xml.domain.metadata import NAMESPACE
 from tests.clock import Clock, until
+from tests.fakes.fleet import Fleet
 
 IDENT = "000001-20261126T160000Z-0123abcd"
 TARGETS = {
@@ -55,16 +54,14 @@ TARGETS = {
 LOOK = GuestInspection("u", True, (), ("c1", "c2"), {}, "web1")
 
 
-class Cloud:
-    """hv1 and hv2, and what they say: function to an answer, an error, or what makes it."""
+class Cloud(Fleet):
+    """hv1 and hv2, and what all hosts say: function to an answer."""
 
     def __init__(self, tmp_path, targets=None, **says):
-        self.opts = {
-            "cachedir": str(tmp_path), "pki_dir": str(tmp_path),
-            "virt": {"backup": {"targets": TARGETS if targets is None else targets}},
-        }  # fmt: skip
+        targets = TARGETS if targets is None else targets
+        super().__init__(tmp_path, {"backup": {"targets": targets}}, hv1={}, hv2={})
         self.says = {f"virt.{name}": said for name, said in says.items()}
-        self.asked, self.told, self.there = [], [], {"hv1", "hv2"}
+        self.told = []
 
     def hosts(self, only=None):
         return [only] if only else ["hv1", "hv2"]
@@ -72,29 +69,13 @@ class Cloud:
     def connected(self, hosts):
         return self.there & {*hosts}
 
-    def ask(self, hosts, fun, kwarg=None, **_options):
-        for host in hosts:
-            yield self.answer(host, fun, kwarg)
+    there = frozenset(("hv1", "hv2"))
 
-    def answer(self, host, fun, kwarg):
-        self.asked.append((host, fun, kwarg))
-        said = self.says[fun]
-        said = said(host, kwarg) if callable(said) else said
-        if isinstance(said, Exception):
-            return Answer(host, error=str(said), kind=FAILED)
-        return Answer(host, data=said.to_answer() if hasattr(said, "to_answer") else said)
-
-    def call(self, host, fun, kwarg=None, **_options):
-        return self.answer(host, fun, kwarg).get()
-
-    def each(self, host, fun, calls, **_options):
-        return [self.answer(host, fun, call) for call in calls]
+    def said(self, host, fun, kwarg):
+        return self.says[fun]
 
     def fire_event(self, tag, data):
         self.told.append((tag.rsplit("/", 1)[-1], data["message"]))
-
-    def report(self):
-        return Report(self, "web1", "x")
 
 
 def plan(*needed, superseded=()):

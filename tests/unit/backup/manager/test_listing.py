@@ -23,7 +23,7 @@ from saltvirt.operations.core.report import Report
 def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
     monkeypatch.setattr(target_upkeep, "target_host", lambda _fleet, _target: "hv3")
     fleet = SimpleNamespace(call=lambda *_args, **_options: said)
-    with pytest.raises(errors.BadAnswer, match="hv3"):
+    with pytest.raises(errors.ConnectionFailed, match="hv3"):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.answers.created import GuestKey
 from saltvirt.fleet import authorization, target
-from saltvirt.fleet.answer import FAILED, SILENT, Answer, down
+from saltvirt.fleet.answer import SILENT, Answer, down
 from saltvirt.operations.access.authorize import Authorize
 from saltvirt.operations.core import operation
 from saltvirt.operations.core.report import Report
@@ -22,6 +22,7 @@ from saltvirt.operations.move.migrate import Migrate
 from saltvirt.placement import policy
 from saltvirt.system import file_lock
 from tests.clock import Clock
+from tests.fakes.fleet import Fleet, failed
 
 HOST = {"cpus": 8, "memory_kib": 16 << 20, "types": ["kvm"], "guests": {}}
 HOST["images_folder"] = {"path": "/x", "total_bytes": 1 << 40, "free_bytes": 1 << 40}
@@ -29,59 +30,37 @@ GUEST = {"vcpus": 1, "memory_kib": 1 << 20, "state": "shutdown"}
 BY = policy.from_config(None, None)
 
 
-class Cloud:
+class Cloud(Fleet):
     """hv1 with the guests a and b, hv2. refused: function to what a host says against it."""
 
     def __init__(self, tmp_path, **refused):
-        self.opts = {
-            "pki_dir": str(tmp_path), "cachedir": str(tmp_path), "minimum_auth_version": 3,
-            "virt": {"hosts": "hv*"},
-        }  # fmt: skip
+        super().__init__(tmp_path, {"hosts": "hv*"}, hv1={}, hv2={})
         (tmp_path / "minions").mkdir(exist_ok=True)
         for name in ("a", "b", "new"):
             (tmp_path / "minions" / name).write_text("a key")
-        self.refused = {f"virt.{name}": why for name, why in refused.items()}
+        self.refused = {f"virt.{name}": failed(why) for name, why in refused.items()}
         self.guests, self.maintenance = {"hv1": {"a": GUEST, "b": GUEST}, "hv2": {}}, None
-        self.done, self.down, self.examined = [], set(), []
-        self.shared = {}
+        self.done, self.examined, self.shared = [], [], {}
 
-    def hosts(self, only=None):
-        if only not in (None, "hv1", "hv2"):
-            raise errors.NotFound(f"{only!r} is not a hypervisor of this master")
-        return [only] if only else ["hv1", "hv2"]
-
-    def ask(self, hosts, fun, kwarg=None, **_options):
-        for host in hosts:
-            if host in self.down:
-                yield down(host)
-            elif fun in self.refused:
-                yield Answer(host, error=self.refused[fun], kind=FAILED)
-            else:
-                yield Answer(host, self._said(host, fun, kwarg or {}))
-
-    def _said(self, host, fun, kwarg):
+    def said(self, host, fun, kwarg):
+        if fun in self.refused:
+            return self.refused[fun]
         states = {name: guest["state"] for name, guest in self.guests[host].items()}
-        if fun == "virt.inventory":
-            return {**HOST, "guests": self.guests[host]}
-        if fun == "virt.migrate_locations":
-            closed = self.maintenance if host == "hv2" else None
-            return {"guests": states, "unfinished": [], "maintenance": closed}
-        if fun == "virt.vm_state":
-            return states
+        closed = self.maintenance if host == "hv2" else None
+        known = {
+            "virt.inventory": {**HOST, "guests": self.guests[host]},
+            "virt.migrate_locations": {"guests": states, "unfinished": [], "maintenance": closed},
+            "virt.vm_state": states,
+            "virt.shared_disks": self.shared,
+        }
+        if fun in known:
+            return known[fun]
         if fun == "virt.migratable":
             self.examined.append((host, kwarg.get("target")))
             return {"migratable": False, "reasons": ["vda is a CD"]}
-        if fun == "virt.shared_disks":
-            return self.shared
         if not kwarg.get("test"):
             self.done.append((host, fun))
         return True if fun == "virt.start" else {}
-
-    def gather(self, hosts, fun, kwarg=None, **options):
-        return {one.host: one for one in self.ask(hosts, fun, kwarg)}
-
-    def call(self, host, fun, kwarg=None, **options):
-        return self.gather([host], fun, kwarg)[host].get()
 
     def fire_event(self, tag, data):
         self.done.append((tag, data))
@@ -135,7 +114,7 @@ def test_no_more_hosts_are_tried_than_the_attempts_when_each_has_a_reason_of_its
     one = init(cloud, name="fresh", arguments={"seed": False})
     with pytest.raises(errors.Refused, match=r"no host took fresh: hv[12]: its image is another$"):
         one.run()
-    cloud.refused["virt.init"] = "refused: no room: 1 GiB is free"
+    cloud.refused["virt.init"] = failed("refused: no room: 1 GiB is free")
     with pytest.raises(errors.Refused, match=r"hv1.*; hv2|hv2.*; hv1"):
         one.run()
 

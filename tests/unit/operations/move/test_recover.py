@@ -10,6 +10,7 @@ from saltvirt.fleet.answer import FAILED, Answer, down
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.journal import lock
 from saltvirt.operations.move import recover, target_leftovers
+from tests.fakes.fleet import Fleet
 
 
 class Report:
@@ -20,39 +21,38 @@ class Report:
         self.steps.append((step, text))
 
 
-class Cloud:
+class Cloud(Fleet):
     """guests: host to {name: state}, None for a host that is down."""
 
     def __init__(self, tmp_path, **guests):
-        self.opts = {"cachedir": str(tmp_path), "pki_dir": str(tmp_path)}
+        super().__init__(tmp_path)
         self.guests, self.unfinished, self.known, self.left = guests, {}, {}, {}
         self.says = {"outcome": "undone", "left": {}, "deleted": []}
         self.asked, self.moves = [], None
         self.processes, self.no_libvirt, self.uuids = {}, [], {}
-
-    def gather(self, hosts, fun, kwarg=None, **options):
-        return {one.host: one for one in self.ask(hosts, fun, kwarg, **options)}
 
     def hosts(self, only=None):
         return sorted(self.guests)
 
     def ask(self, hosts, fun, kwarg=None, **_options):
         for host in hosts:
-            has = self.guests[host]
-            if has is None:
-                yield down(host)
-            elif fun == "virt.running_names":
-                yield Answer(host, self.processes.get(host, []))
-            elif host in self.no_libvirt:
-                yield Answer(host, error="libvirt does not answer", kind=FAILED)
-            elif fun == "virt.migrate_unfinished":
-                yield Answer(host, self.known.get(host, {}))
-            else:
-                yield Answer(host, {
-                    "guests": has, "unfinished": self.unfinished.get(host, []),
-                    "target_leftovers": self.left.get(host, []),
-                    "uuids": self.uuids.get(host, {}),
-                })  # fmt: skip
+            said = self.said(host, fun, kwarg)
+            yield said if isinstance(said, Answer) else Answer(host, said)
+
+    def said(self, host, fun, kwarg):
+        has = self.guests[host]
+        if has is None:
+            return down(host)
+        if fun == "virt.running_names":
+            return self.processes.get(host, [])
+        if host in self.no_libvirt:
+            return Answer(host, error="libvirt does not answer", kind=FAILED)
+        if fun == "virt.migrate_unfinished":
+            return self.known.get(host, {})
+        return {
+            "guests": has, "unfinished": self.unfinished.get(host, []),
+            "target_leftovers": self.left.get(host, []), "uuids": self.uuids.get(host, {}),
+        }  # fmt: skip
 
     def call(self, host, fun, kwarg=None, *, long=None, **_options):
         if fun == "virt.migrate_clean":
