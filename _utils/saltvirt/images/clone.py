@@ -187,13 +187,7 @@ def _convert(
     size = image.virtual_size_bytes
     limits = confined.Limits(None, file_bytes=size + size // 16 + 64 * 1024**2)
     argv = confined.command([*argv, image.path, target], image.files, [target], limits)
-    with subprocess.Popen(
-        tools.command(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=tools.environment(),
-    ) as process:
+    with tools.start(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         output = _follow(process, size, progress)
     if process.returncode:
         error_text = tools.last_output(re.sub(rb"[ \t]*\([0-9.]+/100%\)\r?", b"", output))

@@ -89,13 +89,7 @@ def _wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], a
 @contextlib.contextmanager
 def _daemon(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server, and end it after it has written everything when the block ends."""
-    with subprocess.Popen(
-        tools.command(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=tools.environment(),
-    ) as process:
+    with tools.start(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             yield process
         finally:

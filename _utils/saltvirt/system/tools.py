@@ -52,6 +52,13 @@ def environment() -> dict[str, str]:
     return variables
 
 
+def start(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a tool that ends with this process. options: of ``subprocess.Popen``; by default the
+    tool has no input."""
+    options = {"stdin": subprocess.DEVNULL, "env": environment(), **options}
+    return subprocess.Popen(command(argv), **options)
+
+
 def start_session(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own, which outlives this process' session and can be
     killed with its children. options: of ``subprocess.Popen``."""
@@ -110,12 +117,11 @@ def run(
     if shutil.which(argv[0]) is None:
         raise missing(argv[0])
     label = name or argv[0]
-    with subprocess.Popen(
-        command(argv),
+    with start(
+        argv,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
         user=user[0] if user else None,
         group=user[1] if user else None,
         extra_groups=[] if user else None,

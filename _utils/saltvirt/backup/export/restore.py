@@ -28,7 +28,7 @@ from saltvirt.host.provision.guest_builder import (
     reset_genid,
 )
 from saltvirt.spec.disk import DiskSpec
-from saltvirt.system import private_folder
+from saltvirt.system import atomic_file, private_folder
 from saltvirt.system import tools as programs
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
@@ -51,13 +51,10 @@ def sync(path: str) -> None:
     """Flush a new file and its name to disk before the guest is defined, so that a power failure
     cannot leave a guest with incomplete disks. Raises OperationFailed."""
     for location in (path, os.path.dirname(path)):
-        handle = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(handle)
+            atomic_file.sync(location)
         except OSError as exc:
             raise errors.OperationFailed(f"cannot write {location}: {exc.strerror}") from exc
-        finally:
-            os.close(handle)
 
 
 class RestoreBuilder(GuestBuilder):

@@ -147,10 +147,7 @@ def _export(number: int, name: str, extra: dict[str, Any] | None = None) -> str:
 def _start(argv: list[str]) -> StorageDaemon:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - the daemon's, as long as it lives
     try:
-        process = subprocess.Popen(
-            tools.command(argv), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env=tools.environment(),
-        )  # fmt: skip
+        process = tools.start(argv, stdout=output, stderr=output)
     except OSError as exc:
         raise tools.missing(_PROGRAM) from exc
     return StorageDaemon(process, output)

@@ -134,13 +134,7 @@ def _handshake(socket_path: str, process: subprocess.Popen[bytes]) -> Reader:
 
 def _start(argv: list[str]) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
-            tools.command(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=tools.environment(),
-        )
+        return tools.start(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     except FileNotFoundError as exc:
         raise tools.missing(argv[0]) from exc
 

@@ -238,10 +238,8 @@ def _last_full_size(catalog: Catalog, target: str) -> int | None:
 def _run(argv: list[str], job: pull.PullJob, report: ProgressCallback) -> list[Any]:
     """Run the program and return its result. Raises OperationFailed with its error."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            tools.command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-            env=tools.environment(), cwd="/",
-        )  # fmt: skip
+        pipe = subprocess.PIPE
+        process = tools.start(argv, stdin=pipe, stdout=pipe, stderr=log, cwd="/")
         try:
             tools.send_json(process, job.to_answer())
             for line in tools.pipe(process.stdout):

@@ -20,7 +20,7 @@ from saltvirt import errors
 from saltvirt.design import secret
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.spec.pool import PoolAuthSpec
-from saltvirt.system import paths
+from saltvirt.system import atomic_file, paths
 from saltvirt.xml.storage.secret import Secret
 
 if TYPE_CHECKING:
@@ -122,12 +122,11 @@ def _key(make: bool = False) -> bytes | None:
     """
     if make and not os.path.exists(KEY):
         os.makedirs(os.path.dirname(KEY), mode=0o700, exist_ok=True)
-        part = f"{KEY}.{os.getpid()}"
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-        with contextlib.suppress(FileExistsError):  # another process has created it
-            os.link(part, KEY)
-        os.unlink(part)
+        with (
+            contextlib.suppress(errors.AlreadyExists),  # another process has created it
+            atomic_file.create(KEY, overwrite=False) as write,
+        ):
+            write(secrets.token_bytes(32))
     with contextlib.suppress(FileNotFoundError), open(KEY, "rb") as file:
         return file.read()
     return None
