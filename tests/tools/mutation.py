@@ -72,6 +72,7 @@ DELETION = {
     "host.storage.identity": (),
     "host.storage.image_users": ("test_cache", "test_still_needed"),
     "system.file_probe": (),
+    "system.message_file": ("test_migrate_journal",),
     "system.mounts": (),
     "host.storage.references": ("test_still_needed",),
     "host.storage.secret": ("test_pool_secrets",),

@@ -7,7 +7,6 @@ name.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from urllib.parse import quote
 from saltvirt import errors
 from saltvirt.host import own_files
 from saltvirt.schema import Message
-from saltvirt.system import atomic_file, file_lock, paths
+from saltvirt.system import file_lock, message_file, paths
 
 FOLDER = f"{paths.STATE}/stands"
 # a process that only checks the lock holds it for a moment
@@ -51,8 +50,7 @@ def store(record: LiveRestoreRecord) -> None:
     """Write the record durably. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        text = json.dumps(record.to_answer(), indent=1)
-        atomic_file.write(_path(record.guest), text.encode())
+        message_file.write(_path(record.guest), record)
 
 
 def load(name: str) -> LiveRestoreRecord | None:
@@ -62,11 +60,8 @@ def load(name: str) -> LiveRestoreRecord | None:
 
 def _read(path: str) -> LiveRestoreRecord | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            return LiveRestoreRecord.from_answer(json.load(file), path)
-    except FileNotFoundError:
-        return None
-    except (errors.BadAnswer, OSError, ValueError, RecursionError) as exc:
+        return message_file.read(path, LiveRestoreRecord)
+    except errors.BadAnswer as exc:
         raise errors.OperationFailed(
             f"{path} cannot be read: {exc}; it records from which backup a guest runs: repair it"
         ) from exc

@@ -13,7 +13,7 @@ from saltvirt import errors
 from saltvirt.host import own_files
 from saltvirt.host.migration import move_journal
 from saltvirt.schema import Message, optional
-from saltvirt.system import paths
+from saltvirt.system import message_file, paths
 
 FOLDER = f"{paths.STATE}/aside"
 
@@ -54,7 +54,7 @@ def store(guest: ReplacedGuest) -> None:
     """Write the record durably. Raises OperationFailed."""
     with own_files.permitted():
         os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-        move_journal.store(_path(guest.uuid), guest)
+        message_file.write(_path(guest.uuid), guest)
 
 
 def forget(uuid: str) -> None:
@@ -66,7 +66,7 @@ def forget(uuid: str) -> None:
 def load(uuid: str) -> ReplacedGuest | None:
     """Return the record of a guest, or None. Raises OperationFailed if it cannot be read."""
     try:
-        guest = move_journal.read(_path(uuid), ReplacedGuest)
+        guest = message_file.read(_path(uuid), ReplacedGuest)
         if guest is not None and guest.tree.tag != "domain":
             raise errors.BadAnswer("it contains no definition of a guest")
         return guest

@@ -6,7 +6,6 @@ A killed process leaves its journal; the next operation ends what it began.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +16,7 @@ from saltvirt.answers.migration import UnfinishedMigration
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt
 from saltvirt.migration.journal import MOVING, JournalEntry, TargetLeftovers
-from saltvirt.schema import AnyMessage, Message
-from saltvirt.system import atomic_file, file_lock, paths
+from saltvirt.system import file_lock, message_file, paths
 
 FOLDER = f"{paths.STATE}/migrations"
 
@@ -72,7 +70,7 @@ class MigrationJournal:
     def read(self) -> JournalEntry | None:
         """Return the entry, or None. Raises BadAnswer, which names the file and what to do."""
         try:
-            return read(self.path, JournalEntry)
+            return message_file.read(self.path, JournalEntry)
         except errors.BadAnswer as exc:
             raise errors.BadAnswer(
                 f"{exc}; it recorded a migration of {self.name} from this host: check which host "
@@ -88,7 +86,7 @@ class MigrationJournal:
 
     def write(self, entry: JournalEntry) -> None:
         """Replace the entry durably."""
-        store(self.path, entry)
+        message_file.write(self.path, entry)
 
     def abort_requested(self) -> bool:
         """Return whether virt.migrate_abort has requested the end of the migration."""
@@ -107,31 +105,6 @@ class MigrationJournal:
     def _forget(self, suffix: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.path}.{suffix}")
-
-
-def store(path: str, fact: Message) -> None:
-    """Replace a JSON file durably. Raises OperationFailed."""
-    try:
-        atomic_file.write(path, json.dumps(fact.to_answer(), indent=1).encode())
-    except OSError as exc:
-        raise errors.OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
-
-
-def read(path: str, kind: type[AnyMessage]) -> AnyMessage | None:
-    """Return the message of that class in a file, or None if the file does not exist.
-
-    Raises BadAnswer, which names the file, if its content is wrong or cannot be read.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise errors.BadAnswer(f"{path}: it cannot be read: {exc.strerror}") from exc
-    except (ValueError, RecursionError) as exc:
-        raise errors.BadAnswer(f"{path}: it is not JSON: {exc}") from exc
-    return kind.from_answer(data, path)
 
 
 def names(folder: str = FOLDER) -> list[str]:

@@ -22,11 +22,11 @@ from saltvirt import errors
 from saltvirt.host import own_files
 from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import lookup, purge
-from saltvirt.host.migration import move_journal, remote_storage, reservations
+from saltvirt.host.migration import remote_storage, reservations
 from saltvirt.host.storage import deletion, identity, usage
 from saltvirt.migration import storage
 from saltvirt.migration.journal import LeftoverNote, TargetFiles
-from saltvirt.system import bounded_io, paths
+from saltvirt.system import bounded_io, message_file, paths
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def record_local(name: str, paths: Iterable[str]) -> None:
             info = bounded_io.stat(path)
             files[path] = [info.st_size, info.st_mtime_ns, info.st_ctime_ns]
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    move_journal.store(_note_path(name, sorted(files)), LeftoverNote(name, files, (), ()))
+    message_file.write(_note_path(name, sorted(files)), LeftoverNote(name, files, (), ()))
 
 
 def _remove_folders(peer: libvirt.virConnect, folders: Iterable[str]) -> None:
@@ -283,7 +283,7 @@ def _end(path: str, note: LeftoverNote, retained: dict[str, str]) -> None:
         if file_path in retained
     }
     if remaining:
-        move_journal.store(path, replace(note, files=remaining))
+        message_file.write(path, replace(note, files=remaining))
         return
     for folder in reversed(note.folders):
         with contextlib.suppress(OSError):  # not empty

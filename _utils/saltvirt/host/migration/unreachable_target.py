@@ -21,6 +21,7 @@ from saltvirt.host.migration import confirm, move_journal, recovery, reservation
 from saltvirt.host.migration.move_journal import MigrationJournal
 from saltvirt.migration import outcome, transport
 from saltvirt.migration.journal import MOVED, PREPARING, JournalEntry, TargetLeftovers
+from saltvirt.system import message_file
 
 if TYPE_CHECKING:
     from saltvirt.host.migration.job import MigrationJob
@@ -107,7 +108,7 @@ def _end_detached(
         **vars(entry.target_files), uuid=entry.report.uuid, target=entry.target,
         since=int(time.time()), vouched=bool(lost),
     )  # fmt: skip
-    move_journal.store(path, leftovers)
+    message_file.write(path, leftovers)
     journal.close()
     return replace(result, left={host: "it does not answer"})
 
@@ -156,7 +157,7 @@ def _read(journals: str, key: str) -> TargetLeftovers | None:
     """Return the record. Raises BadAnswer, which names the file and what to do."""
     name, _, host = key.rpartition("@")
     try:
-        return move_journal.read(os.path.join(_folder(journals), f"{key}.json"), TargetLeftovers)
+        return message_file.read(os.path.join(_folder(journals), f"{key}.json"), TargetLeftovers)
     except errors.BadAnswer as exc:
         raise errors.BadAnswer(
             f"{exc}; it recorded the leftovers of {name} on {host}: check its files "

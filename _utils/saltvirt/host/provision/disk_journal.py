@@ -25,7 +25,7 @@ from saltvirt.host.provision import existing_disk, undo_disks
 from saltvirt.host.storage import answers, deletion, file_mark, files, sharing, usage
 from saltvirt.images import clone
 from saltvirt.schema import Message
-from saltvirt.system import bounded_io, paths
+from saltvirt.system import bounded_io, message_file, paths
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.disk_build import DiskBuild
@@ -104,7 +104,7 @@ class DiskJournal:
         self._entry = DiskJournalEntry(operation, metadata.worker(), (*self._previous, *new_disks))
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            move_journal.store(self._path, self._entry)
+            message_file.write(self._path, self._entry)
         except OSError as exc:
             raise errors.OperationFailed(
                 f"cannot record the disks of {name}: {self._path}: {exc.strerror}"
@@ -130,7 +130,7 @@ class DiskJournal:
             for disk in self._entry.disks
         )
         self._entry = replace(self._entry, disks=tuple(disks))
-        move_journal.store(self._path, self._entry)
+        message_file.write(self._path, self._entry)
 
     def end(self, failed: Collection[str] = ()) -> None:
         """Remove the entry after the operation; keep it if something could not be undone.
@@ -150,7 +150,7 @@ def _path(name: str) -> str:
 def _store(path: str, entry: DiskJournalEntry, disks: Collection[JournalDisk]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if disks:
-            move_journal.store(path, replace(entry, disks=tuple(disks)))
+            message_file.write(path, replace(entry, disks=tuple(disks)))
         else:
             os.unlink(path)
 
@@ -159,7 +159,7 @@ def read(name: str) -> DiskJournalEntry | None:
     """Return the journal entry of a guest, or None. Raises OperationFailed if it cannot be read."""
     path = _path(name)
     try:
-        return move_journal.read(path, DiskJournalEntry)
+        return message_file.read(path, DiskJournalEntry)
     except errors.BadAnswer as exc:
         raise errors.OperationFailed(
             f"{path}, which records disks that were being created for {name}, cannot be read: {exc}"

@@ -27,6 +27,7 @@ from saltvirt.host.migration import target_files, target_leftovers
 from saltvirt.host.storage import sharing
 from saltvirt.migration.facts import BackingFile, GuestReport
 from saltvirt.migration.journal import JournalEntry, TargetFiles
+from saltvirt.system import message_file
 from tests.functional.killing import Trace, apart
 
 uri, folder, theirs = sys.argv[2], sys.argv[3], sys.argv[4].encode()
@@ -58,7 +59,7 @@ def killed_at(line):
         sys.settrace(None)
 
 def clean():
-    entry = move_journal.read(folder + "/journals/web1.json", JournalEntry)
+    entry = message_file.read(folder + "/journals/web1.json", JournalEntry)
     made = entry.target_files if entry else TargetFiles("web1")
     conn = libvirt.open(uri)
     _, said = recovery.undo_target(conn, made)

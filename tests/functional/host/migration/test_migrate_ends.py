@@ -25,6 +25,7 @@ from saltvirt.host.migration import (
 from saltvirt.host.storage import files, sharing
 from saltvirt.migration.facts import GuestReport, MachineReport, TargetReport
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry
+from saltvirt.system import message_file
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.migration.test_migrate_faults import XML, dom, job  # noqa: F401
@@ -247,16 +248,16 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
     """Of the source: the journal is as it was before."""
     path = str(tmp_path / "web1.json")
     entry = JournalEntry(GuestReport("web1", "u", "hv1", False, "shutdown"), "hv2", PREPARING)
-    move_journal.store(path, entry)
+    message_file.write(path, entry)
 
     def full(_fd):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(move_journal.os, "fsync", full)
     with pytest.raises(errors.OperationFailed, match=r"web1\.json: No space left on device"):
-        move_journal.store(path, replace(entry, phase=MOVING))
+        message_file.write(path, replace(entry, phase=MOVING))
     monkeypatch.undo()
-    assert move_journal.read(path, JournalEntry) == entry
+    assert message_file.read(path, JournalEntry) == entry
 
 
 def test_a_disk_is_deleted_and_not_the_link_to_it(dom, tmp_path, libvirtd):  # noqa: F811

@@ -30,7 +30,7 @@ from saltvirt.migration import options, reservation, transport
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PAUSING, PREPARING, JournalEntry
 from saltvirt.migration.outcome import Side
-from saltvirt.system import paths
+from saltvirt.system import message_file, paths
 from tests.functional.conftest import EMPTY
 from tests.functional.daemon import libvirtd  # noqa: F401
 
@@ -283,8 +283,8 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     disk.touch()
     broken_off(job, dom, MOVED)
     conn, path = dom.connect(), f"{job.journals}/web1.json"
-    entry = move_journal.read(path, JournalEntry)
-    move_journal.store(path, replace(entry, left=(str(disk),)))
+    entry = message_file.read(path, JournalEntry)
+    message_file.write(path, replace(entry, left=(str(disk),)))
     dom.undefine()
     target.up = True
     done = api.recover(conn, job)
@@ -400,8 +400,8 @@ def test_a_guest_that_its_killed_migration_has_paused_runs_on(
     dom.create()
     broken_off(job, dom, PREPARING, pause=step)
     path = f"{job.journals}/web1.json"
-    entry = move_journal.read(path, JournalEntry)
-    move_journal.store(path, replace(entry, report=replace(entry.report, state=before)))
+    entry = message_file.read(path, JournalEntry)
+    message_file.write(path, replace(entry, report=replace(entry.report, state=before)))
     dom.suspend()
     target.up = answers
     if after == "not known":

@@ -17,6 +17,7 @@ from saltvirt.errors import BadAnswer, OperationFailed
 from saltvirt.host.migration import move_journal
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import JournalEntry, PendingFile
+from saltvirt.system import message_file
 from tests.machine import open_files
 
 ENTRY = JournalEntry(
@@ -184,12 +185,12 @@ def test_it_is_on_the_disk_before_the_next_thing_is_done(tmp_path, monkeypatch):
         synced.append((stat.S_ISDIR(seen.st_mode), seen.st_size, path.exists()))
 
     monkeypatch.setattr(move_journal.os, "fsync", fsync)
-    move_journal.store(str(path), ENTRY)
+    message_file.write(str(path), ENTRY)
     (folder, size, there), (also, _, after) = synced
     assert (folder, size, there) == (False, path.stat().st_size, False)
     assert (also, after) == (True, True)
-    move_journal.store(str(path), JournalEntry(GuestReport("a", "u", "h", True, "x"), "b"))
-    assert move_journal.read(str(path), JournalEntry).target == "b", "and nothing of the longer one"
+    message_file.write(str(path), JournalEntry(GuestReport("a", "u", "h", True, "x"), "b"))
+    assert message_file.read(str(path), JournalEntry).target == "b", "and nothing of the longer one"
 
 
 def test_a_migration_that_ends_while_it_is_asked_for_is_none(tmp_path, monkeypatch):
@@ -210,4 +211,4 @@ def test_a_folder_in_the_place_of_a_journal_is_named(tmp_path):
     with pytest.raises(BadAnswer, match=r"web1\.json: it cannot be read: Is a directory"):
         move_journal.MigrationJournal(tmp_path, "web1").read()
     with pytest.raises(OperationFailed, match=r"cannot write .*web1\.json: Is a directory"):
-        move_journal.store(str(tmp_path / "web1.json"), ENTRY)
+        message_file.write(str(tmp_path / "web1.json"), ENTRY)

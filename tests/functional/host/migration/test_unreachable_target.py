@@ -13,6 +13,7 @@ from saltvirt import errors
 from saltvirt.host.migration import move_journal, recovery, reservations, unreachable_target
 from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import MOVED, MOVING, PAUSED, PREPARING, TargetLeftovers
+from saltvirt.system import message_file
 from tests.functional.host.migration.test_migrate_ends import begun, peer, report  # noqa: F401
 from tests.functional.host.migration.test_migrate_faults import XML, dom, job  # noqa: F401
 from tests.functional.host.migration.test_recovery import waits  # noqa: F401
@@ -39,7 +40,7 @@ def end(conn, job, about, lost=None, **more):
 
 
 def note_of(job):
-    return move_journal.read(f"{job.journals}/left/web1@hv2.json", TargetLeftovers)
+    return message_file.read(f"{job.journals}/left/web1@hv2.json", TargetLeftovers)
 
 
 @pytest.mark.parametrize("lost", [None, "hv2"])
@@ -162,7 +163,7 @@ def left(job, name="web1", host="hv2", **more):
     )
     path = f"{job.journals}/left/{name}@{host}.json"
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    move_journal.store(path, replace(note, **more))
+    message_file.write(path, replace(note, **more))
     return path
 
 
@@ -213,7 +214,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
 
 def test_a_note_that_goes_meanwhile_is_none(peer, job, cleaned, monkeypatch):
     left(job)
-    monkeypatch.setattr(unreachable_target.move_journal, "read", lambda path, kind: None)
+    monkeypatch.setattr(message_file, "read", lambda path, kind: None)
     assert unreachable_target.hand_over(job) == ([], {}, {})
     assert unreachable_target.unfinished(job.journals) == {}
     assert cleaned == []

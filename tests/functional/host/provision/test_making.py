@@ -15,7 +15,7 @@ from saltvirt.answers.guests import OrphanedDisks
 from saltvirt.host.domain import metadata, purge
 from saltvirt.host.provision import disk_build, disk_journal, existing_disk
 from saltvirt.host.storage import file_mark, sharing, usage
-from saltvirt.system import bounded_io
+from saltvirt.system import bounded_io, message_file
 from tests.functional.host.storage.test_usage import create, disk, place  # noqa: F401
 
 DEAD = "1:0:gone"
@@ -359,7 +359,7 @@ def test_a_volume_is_known_by_the_key_that_it_was_given(at, vg):
     entry = disk_journal.read("web1")
     first, second = entry.disks
     entry = replace(entry, disks=(first, replace(second, key="another")))
-    disk_journal.move_journal.store(disk_journal._path("web1"), entry)
+    message_file.write(disk_journal._path("web1"), entry)
     assert at.left().delete == []
 
 
