@@ -84,7 +84,7 @@ def test_a_guest_that_was_being_sent_may_be_there(dead, dom):
 def test_who_says_that_it_is_lost_says_which_and_all_are_told(dead, dom):
     told = []
     dead = replace(dead, on_target_lost=told.append)
-    words = r"web1 was on its way to hv2, not to hv3: lost=hv2, if it is lost"
+    words = r"web1 was being migrated to hv2, not to hv3: pass lost=hv2 if that host is lost"
     with pytest.raises(errors.InvalidInput, match=words):
         end(dom.connect(), dead, report(dom), "hv3")
     assert told == []
@@ -203,9 +203,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
         file.write("{")
     gone, kept, still = unreachable_target.hand_over(job)
     assert (gone, kept, cleaned) == ([], {}, [])
-    words = (
-        "it recorded what hv2 may still have for web1: check its files there, and remove this file"
-    )
+    words = "it recorded the leftovers of web1 on hv2: check its files there, and remove this file"
     assert path in still["hv2"]
     assert words in still["hv2"]
     assert words in unreachable_target.unfinished(job.journals)["web1@hv2"].wrong
@@ -241,7 +239,7 @@ def test_what_is_of_a_guest_that_is_there_again_stays(peer, job, cleaned, back):
     words = {
         "not": "", "on its way": "web1 is being migrated to hv2 again: wait for it",
         "by its UUID": "hv2 has a guest web1, and files of an interrupted migration",
-        "by its name": "salt hv2 virt.undefine web1 leaves its disks",
+        "by its name": "salt hv2 virt.undefine web1 keeps its disks",
     }  # fmt: skip
     assert words[back] in still.get("hv2", "")
 
