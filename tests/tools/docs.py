@@ -8,7 +8,6 @@ import re
 import sys
 import textwrap
 
-from tests.ha import tables
 from tests.swarm import seen
 from tests.tools import api, diagrams, layers, perses
 
@@ -72,14 +71,9 @@ def document(head, *sections, internal=frozenset()):
 def engine_and_grain():
     """Return the reference of the engines and the grain, as Markdown."""
     parts = ["# The engines and the grain"]
-    for title, path in (
-        ("The engine libvirt_events", "_engines/libvirt_events.py"),
-        ("The engine virt_exporter", "_engines/virt_exporter.py"),
-        ("The engine virt_ha", "_engines/virt_ha.py"),
-        ("The engine virt_reach", "_engines/virt_reach.py"),
-        ("The grain virt_host", "_grains/virt_host.py"),
-    ):
-        parts += [f"## {title}", markdown(_module_docstring(path))]
+    for kind in ("engine", "grain"):
+        for path in sorted((api.REPOSITORY / f"_{kind}s").glob("*.py")):
+            parts += [f"## The {kind} {path.stem}", markdown(_module_docstring(path))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -179,14 +173,21 @@ def pages():
     return {
         **{DOCS / "diagrams" / name: text for name, text in diagrams.pictures().items()},
         DOCS / "explanation/layers.svg": layers.picture(),
-        perses.PERSES: perses.dashboard(),
-        **{
-            DOCS / name: tables.page((DOCS / name).read_text(encoding="utf-8"))
-            for name in ("how-to/ha.md", "explanation/ha-design.md")
-        },
+        **_of_features(),
         limits: seen.page(limits.read_text(encoding="utf-8")),
         DOCS / "explanation/scale.svg": seen.plot(),
     }
+
+
+def _of_features():
+    """Return {path: text} of the generated files of features, which can be missing."""
+    texts = {perses.PERSES: perses.dashboard()} if perses.PERSES.exists() else {}
+    pages = [DOCS / name for name in ("how-to/ha.md", "explanation/ha-design.md")]
+    if all(page.exists() for page in pages):
+        from tests.ha import tables
+
+        texts |= {page: tables.page(page.read_text(encoding="utf-8")) for page in pages}
+    return texts
 
 
 def _by_file(sections):

@@ -19,19 +19,30 @@ LAYER = {
     "system": SHARED,
     "host": HOST, "hostnet": HOST, "images": HOST, "seed": HOST,
     "fleet": CLOUD, "operations": CLOUD, "pki": CLOUD,
-    "ha.model": PURE, "ha.fencing": SHARED, "ha.transport": SHARED, "ha.agent": HOST,
-    "ha.manager": CLOUD,
-    "backup.model": PURE, "backup.export": HOST, "backup.target": HOST, "backup.manager": CLOUD,
-    "metrics.model": PURE, "metrics.exporter": SHARED, "metrics.host": HOST,
-    "metrics.master": CLOUD,
-    "console.calls": SHARED, "console.guestagent": PURE, "console.protocol": SHARED,
-    "console.host": HOST, "console.master": CLOUD,
-    "web": CLOUD,
 }  # fmt: skip
 # modules of this name answer a host's calls: adapters, which import what they need of all layers
 HANDLERS = "handlers.py"
-# a feature is a directory with its layers inside
-FEATURES = ("ha", "backup", "metrics", "console")
+# a feature is a directory with its layers inside, and can be missing
+FEATURES = {
+    "ha": {
+        "ha.model": PURE, "ha.fencing": SHARED, "ha.transport": SHARED, "ha.agent": HOST,
+        "ha.manager": CLOUD,
+    },
+    "backup": {
+        "backup.model": PURE, "backup.export": HOST, "backup.target": HOST,
+        "backup.manager": CLOUD,
+    },
+    "metrics": {
+        "metrics.model": PURE, "metrics.exporter": SHARED, "metrics.host": HOST,
+        "metrics.master": CLOUD,
+    },
+    "console": {
+        "console.calls": SHARED, "console.guestagent": PURE, "console.protocol": SHARED,
+        "console.host": HOST, "console.master": CLOUD, "web": CLOUD,
+    },
+}  # fmt: skip
+for _feature, _layers in FEATURES.items():
+    LAYER |= _layers if (LIBRARY / _feature).is_dir() else {}
 MAY_IMPORT = {
     PURE: {PURE}, SHARED: {PURE, SHARED}, HOST: {PURE, SHARED, HOST}, CLOUD: {PURE, SHARED, CLOUD},
 }  # fmt: skip

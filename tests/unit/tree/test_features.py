@@ -1,0 +1,74 @@
+"""Each optional feature can be removed: the rest of the tree does not need it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools import api, features
+
+FOLDERS = (
+    *(folder for folder in features.ADAPTERS), "_utils", "docs", "formulas", "tests",
+)  # fmt: skip
+# in the tree without the feature: imports each module of the library
+IMPORT_ALL = """
+import importlib, pkgutil, saltvirt
+for module in pkgutil.walk_packages(saltvirt.__path__, "saltvirt."):
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as exc:
+        if exc.name.startswith("saltvirt"):
+            raise
+from saltvirt.host import hooks
+print([type(feature).__name__ for feature in hooks.installed()])
+"""
+# what the library's own tests and the manual's say without delay
+QUICK = ("tests/unit/tree/test_layers.py", "tests/unit/answers")
+
+
+@pytest.fixture(params=features.FEATURES, ids=str)
+def rest(request, tmp_path):
+    """A copy of the tree without one feature."""
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "venv")
+    for name in FOLDERS:
+        shutil.copytree(api.REPOSITORY / name, tmp_path / name, ignore=ignored, symlinks=True)
+    for path in api.REPOSITORY.iterdir():
+        if path.is_file() and not path.name.startswith(".git"):
+            shutil.copy2(path, tmp_path / path.name)
+    features.remove(tmp_path, features.FEATURES[request.param])
+    return tmp_path
+
+
+def run(tree, *argv):
+    """Run Python in a tree; return what it prints. An exit code fails the test."""
+    environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree / '_utils'}"}
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=tree, env=environment, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def tested(tree, *arguments):
+    """Run tests of a tree."""
+    return run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+
+
+def test_the_rest_imports_nothing_of_a_feature(rest):
+    files = [
+        path for name in ("_utils", *features.ADAPTERS) for path in (rest / name).rglob("*.py")
+    ]
+    missing = {path: features.missing_imports(rest, path) for path in files}
+    assert {path: names for path, names in missing.items() if names} == {}
+    run(rest, "-c", IMPORT_ALL)
+    run(rest, "-m", "tests.tools.docs")
+    tested(rest, *QUICK)
+
+
+@pytest.mark.slow
+def test_the_unit_tests_of_the_rest_pass_without_a_feature(rest):
+    run(rest, "-m", "tests.tools.docs")
+    tested(rest, "tests/unit", "--deselect", "tests/unit/tree/test_features.py")
