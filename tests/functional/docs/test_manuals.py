@@ -1,7 +1,6 @@
 """What the code reads, sends and takes has its line in the manuals, and the line is true."""
 
 import ast
-import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 import salt.utils.yaml
 
 from saltvirt import settings
-from saltvirt.ha.model.policy import HaPolicy
 from saltvirt.operations import repair
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
@@ -116,11 +114,6 @@ def test_the_defaults_of_placement_are_the_codes(key):
     assert float(CONFIGURATION[f"virt:placement:{key}"][0]) == getattr(
         placement.PlacementPolicy(), key
     )
-
-
-@pytest.mark.parametrize("field", dataclasses.fields(HaPolicy), ids=lambda f: f.name)
-def test_the_defaults_of_high_availability_are_the_codes(field):
-    assert CONFIGURATION[f"virt:ha:{field.name}"][0].strip("`") == str(field.default)
 
 
 @pytest.mark.parametrize("key", ["mode", "key", "days", "ca_days", "ca_name", "trust_grains"])
