@@ -61,6 +61,9 @@ class ClusterSnapshot:
         self._kind = kind_of(first) if first else ""
         self._needs = {self._kind: {host.name: host.needs for host in hosts}}
         self._placed: dict[str, _Placement] = {}
+        # all guests that were ever placed, and the hosts before the first one
+        self._names: set[str] = set()
+        self._cloud_before = self._cloud
         self._reported_hosts: set[str] = set()
         self._lock = threading.Lock()
 
@@ -140,6 +143,16 @@ class ClusterSnapshot:
         with self._lock:
             return account.terms(self._cloud.get(host), self._policy)
 
+    def withdraw(self, fleet: Fleet, host: str, guest_name: str) -> None:
+        """Remove the placement of a guest that the host has refused. The host is queried again if
+        others were placed, too."""
+        with self._lock:
+            if self._names == {guest_name}:
+                self._placed.pop(guest_name, None)
+                self._cloud, self._capacity = self._cloud_before, None
+                return
+        self.refresh_host(fleet, host, guest_name)
+
     def refresh_host(self, fleet: Fleet, host: str, guest_name: str) -> None:
         """Query one host again, because it has refused the guest ``guest_name`` or no longer has
         it. Guests that were placed on the host and do not exist there yet are counted again."""
@@ -177,6 +190,9 @@ class ClusterSnapshot:
         host_request = request.for_host(self._cloud[host])
         guest = facts.as_guest(host_request)
         placed = _Placement(host, replace(host_request, by_profile=False), guest, ha_options)
+        self._names.add(request.name)
+        if self._names == {request.name}:
+            self._cloud_before = self._cloud
         self._placed[request.name] = placed
         self._cloud = placed.in_cloud(self._cloud)
         if self._capacity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,17 +19,15 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.access import owners
 from saltvirt.operations.cluster import (
     capacity_claims,
-    failover_capacity,
     find,
     ha_provider,
-    inventory,
     unique,
 )
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import explain, wait
 from saltvirt.operations.create.batched_jobs import SINGLE_JOBS, Jobs
-from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, foreign_key_hosts, kind_of
+from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
 from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest import purge
 from saltvirt.operations.guest.lifecycle import RUNNING, VERBS
@@ -55,9 +53,12 @@ class Init:
     started and did not answer in time stays, so that you can inspect it.
 
     cluster: has the guest's placement, as one of many, with its name found free; None: all hosts
-    are queried. query_locations: as for unique.resolve. jobs: how the host is asked. provider:
-    manages guests and the failover reserve, if configured.
+    are queried for this guest. query_locations: as for unique.resolve. jobs: how the host is asked.
+    provider: manages guests and the failover reserve, if configured.
     """
+
+    # the hosts, from decide() on if the guest is not one of many
+    cluster: ClusterSnapshot
 
     def __init__(
         self,
@@ -70,12 +71,12 @@ class Init:
         jobs: Jobs = SINGLE_JOBS,
         provider: ha_provider.HaProvider | None = None,
     ) -> None:
-        self.cluster, self.query_locations, self.jobs = cluster, query_locations, jobs
+        self.batch_cluster, self.query_locations, self.jobs = cluster, query_locations, jobs
+        if cluster:
+            self.cluster = cluster
         self.provider = provider
         self.ha_options: Any = None
-        self.reserve: ha_provider.CapacityReserve | None = None
         self.claims: capacity_claims.Claims | None = None
-        self.hosts: dict[str, facts.Host] = {}
         self.warning = ""
         self.ha_result: Result | None = None
         self.fleet = fleet
@@ -85,7 +86,6 @@ class Init:
         self.keys = KeyStore(fleet.opts)
         self.slot = slots.Slots(())
         self.unreachable: dict[str, str] = {}
-        self.terms: dict[str, account.PlacementTerms] = {}
 
     def check(self) -> Checked:
         """Return where the guest would be created, and what it would take."""
@@ -136,10 +136,9 @@ class Init:
     @contextlib.contextmanager
     def claiming(self) -> Iterator[None]:
         """Keep the guest's claims for the block, and withdraw them if it fails."""
-        cluster = self.cluster
         claims = (
-            contextlib.nullcontext(cluster.claims)
-            if cluster
+            contextlib.nullcontext(self.batch_cluster.claims)
+            if self.batch_cluster
             else capacity_claims.open_claims(self.fleet.opts, self.provider)
         )
         with claims as self.claims:
@@ -149,13 +148,6 @@ class Init:
                 if self.claims:
                     self.claims.withdraw(self.init_request.name)
                 raise
-
-    def claim(self, request: facts.PlacementRequest, decision: choose.PlacementDecision) -> None:
-        """Claim the first host of the Decision for the guest."""
-        if self.claims and decision.ranked:
-            host = decision.ranked[0].host
-            guest = facts.as_guest(request.for_host(self.hosts[host]))
-            self.claims.claim(host, guest, self.init_request.ha)
 
     def notes(self, verb: str) -> str:
         """Return the notes about HA and warnings for the comment."""
@@ -220,53 +212,51 @@ class Init:
     def decide(
         self, request: facts.PlacementRequest, reasons: Reasons
     ) -> tuple[choose.PlacementDecision, list[facts.Host]]:
-        """Return (Decision, inventories). Changes nothing."""
-        if self.cluster:
-            return self._placed_decision(request, reasons, self.cluster), []
+        """Return (Decision, inventories before the guest was placed). A guest of a batch keeps the
+        host that was planned, unless that no longer answers."""
+        if self.batch_cluster:
+            return self._placed_decision(request, reasons), []
         allowed_hosts = self.fleet.hosts(self.init_request.host)
-        arguments = self.init_request.sizing_arguments()
-        hosts, unreachable = inventory.gather(
-            self.fleet, self.fleet.hosts(), arguments, patient=True
+        self.cluster = ClusterSnapshot(
+            self.fleet, self.policy, self.init_request, self.provider, self.claims
         )
-        self.unreachable = unreachable
+        hosts = self.cluster.hosts
         with reasons:
-            check_name(self.fleet, self.init_request, hosts, self.unreachable)
+            check_name(self.fleet, self.init_request, hosts, self.cluster.unreachable)
             self.check_key(request.name)
-        self.hosts = {host.name: host for host in hosts}
-        self.reserve = self.provider.capacity_reserve(hosts) if self.provider else None
-        with capacity_claims.turn(self.claims, self.reserve, hosts):
-            decision = self.rank_hosts(
-                request, [host for host in hosts if host.name in allowed_hosts]
-            )
-            self.claim(request, decision)
-        decision.rejected.update(
-            (h, ("down", reason)) for h, reason in unreachable.items() if h in allowed_hosts
-        )
-        with reasons:
-            if not decision.ranked:
-                raise no_host_error(request.name, decision)
+        self.unreachable = self.cluster.take_unreported()
+        decision = self._place(request, reasons, allowed_hosts)
         with reasons:
             self.check_secrets(candidate.host for candidate in decision.ranked[: self.attempts()])
         if not decision.ranked:
             reasons.raise_first()
-        self.terms = {host.name: account.terms(host, self.policy) for host in hosts}
-        self.warning = decision.warning
         return decision, hosts
 
     def _placed_decision(
-        self, request: facts.PlacementRequest, reasons: Reasons, cluster: ClusterSnapshot
+        self, request: facts.PlacementRequest, reasons: Reasons
     ) -> choose.PlacementDecision:
         """Return the planned host, or a new placement if that host no longer answers."""
-        self.unreachable = cluster.take_unreported()
+        self.unreachable = self.cluster.take_unreported()
         with reasons:
             self.check_key(request.name)
-        host = cluster.host_of(request.name)
+        host = self.cluster.host_of(request.name)
         if host:
-            self.warning = cluster.warning_of(request.name)
+            self.warning = self.cluster.warning_of(request.name)
             return choose.PlacementDecision((choose.Candidate(host, 0.0),), {})
-        decision = cluster.place_guest(
+        return self._place(request, reasons)
+
+    def _place(
+        self,
+        request: facts.PlacementRequest,
+        reasons: Reasons,
+        allowed_hosts: Collection[str] | None = None,
+    ) -> choose.PlacementDecision:
+        """Place the guest. allowed_hosts: the only ones whose rejection is a reason."""
+        decision = self.cluster.place_guest(
             self.fleet, self.init_request, request, ha_options=self.ha_options
         )
+        for host in decision.rejected.keys() - (allowed_hosts or decision.rejected):
+            del decision.rejected[host]
         with reasons:
             if not decision.ranked:
                 raise no_host_error(request.name, decision)
@@ -280,43 +270,19 @@ class Init:
         while decision.ranked:
             refused.append(decision.ranked[0].host)
             yield refused[-1]
-            request = self.init_request.request()
-            if self.cluster is None:
-                remaining = choose.PlacementDecision(decision.ranked[1:], decision.rejected)
-                with capacity_claims.turn(self.claims, self.reserve, self.hosts.values()):
-                    decision = failover_capacity.best(
-                        remaining, self.reserve, request, self.hosts, self.ha_options
-                    )
-                    self.claim(request, decision)
-            else:
-                self.cluster.refresh_host(
-                    self.fleet, refused[-1], guest_name=self.init_request.name
-                )
-                decision = self.cluster.place_guest(
-                    self.fleet,
-                    self.init_request,
-                    request,
-                    excluded=refused,
-                    ha_options=self.ha_options,
-                )
+            self.cluster.withdraw(self.fleet, refused[-1], self.init_request.name)
+            decision = self.cluster.place_guest(
+                self.fleet,
+                self.init_request,
+                self.init_request.request(),
+                excluded=refused,
+                ha_options=self.ha_options,
+            )
             self.warning = decision.warning
-
-    def rank_hosts(
-        self, request: facts.PlacementRequest, hosts: list[facts.Host]
-    ) -> choose.PlacementDecision:
-        """Return the ranking of the hosts, and why others are rejected."""
-        rejected = foreign_key_hosts(self.fleet, self.init_request, [host.name for host in hosts])
-        if self.provider and self.ha_options:
-            rejected |= self.provider.rejected_hosts(request.name, self.ha_options, hosts)
-        able = [host for host in hosts if host.name not in rejected]
-        decision = choose.choose(able, request, self.policy)
-        decision.rejected.update(rejected)
-        return failover_capacity.best(decision, self.reserve, request, self.hosts, self.ha_options)
 
     def _host_request(self, host: str) -> CreateRequest:
         """Return the request to create the guest on the host."""
-        terms = self.cluster.terms(host) if self.cluster else self.terms.get(host)
-        return replace(self.init_request.host_request(), placement=terms)
+        return replace(self.init_request.host_request(), placement=self.cluster.terms(host))
 
     def test_create(self, host: str) -> None:
         """Ask the host whether it could create the guest, including a check of the image. Secrets
@@ -329,18 +295,12 @@ class Init:
         if not (self.provider and self.ha_options):
             return
         cluster, key = self.cluster, (kind_of(self.init_request), host)
-        resources = cluster.local_resources.get(key) if cluster else None
+        resources = cluster.local_resources.get(key)
         if resources is None:
-            hosts_by_name = (
-                {candidate.name: candidate for candidate in cluster.hosts}
-                if cluster
-                else self.hosts
+            [host_facts] = (known for known in cluster.hosts if known.name == host)
+            resources = cluster.local_resources[key] = self.provider.local_resources(
+                self.fleet, self.init_request.name, host_facts, self._host_request(host)
             )
-            resources = self.provider.local_resources(
-                self.fleet, self.init_request.name, hosts_by_name[host], self._host_request(host)
-            )
-            if cluster:
-                cluster.local_resources[key] = resources
         for reason in resources:
             with reasons:
                 raise errors.InvalidInput(

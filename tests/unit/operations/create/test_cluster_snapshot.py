@@ -185,6 +185,23 @@ def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
     assert [host.guests for host in seen.hosts] == [()]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_host_that_refuses_one_of_many_is_asked_again(tmp_path, count):
+    cloud = Cloud(tmp_path, hosts=2)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
+    *others, one = wishes(count)
+    for each in (*others, one):
+        host = seen.place_guest(cloud, each, each.request()).ranked[0].host
+    before = dict(cloud.jobs)
+    seen.withdraw(cloud, host, one.name)
+    assert (cloud.jobs != before) is (count > 1)
+    assert one.name not in {guest.name for found in seen.hosts for guest in found.guests}
+    found = seen.place_guest(cloud, one, one.request(), excluded=[host])
+    assert host not in {candidate.host for candidate in found.ranked}
+    seen.withdraw(cloud, found.ranked[0].host, one.name)
+    assert seen.host_of(one.name) is None
+
+
 def test_of_each_host_that_did_not_answer_is_told_once(tmp_path):
     cloud = Cloud(tmp_path, hosts=3, dead=["hv000"])
     seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)

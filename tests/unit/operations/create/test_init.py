@@ -232,7 +232,6 @@ def test_a_host_that_does_not_answer_is_none(tmp_path):
     decision, hosts = one.decide(one.init_request.request(), Reasons(first=True))
     assert [host.name for host in hosts] == ["hv2"]
     assert decision.rejected["hv1"][0] == "down"
-    assert list(one.terms) == ["hv2"]
     one = init(cloud, name_is_free=True, host="hv1")
     with pytest.raises(errors.Refused, match="no host can take web1: hv1: no answer in 15 s"):
         one.decide(one.init_request.request(), Reasons(first=True))
@@ -307,8 +306,8 @@ def test_a_host_of_another_master_makes_no_guest_with_a_key(
     monkeypatch.setattr(authorization, "refuse_others", refuse)
     cloud = Fleet(tmp_path, hv1=MAKES, hv2=MAKES)
     one = init(cloud, arguments=arguments)
-    hosts = [facts.host_from_inventory(name, HOST) for name in ("hv1", "hv2")]
-    decision = one.rank_hosts(one.init_request.request(), hosts)
+    monkeypatch.setattr(one, "check_secrets", list)
+    decision, _ = one.decide(one.init_request.request(), Reasons(first=True))
     assert {one.host for one in decision.ranked} == ({"hv2"} if others else {"hv1", "hv2"})
     assert decision.rejected == ({"hv1": ("syndic", "below a syndic")} if others else {})
 
@@ -321,6 +320,24 @@ def test_what_is_secret_is_for_hosts_that_are_named(tmp_path, monkeypatch):
     init(Fleet(tmp_path)).check_secrets(["hv1"])
     init(Fleet(tmp_path), pillar={"x": 1}).check_secrets(["hv1", "hv2"])
     assert asked == [("hv1", []), ("hv1", ["pillar"]), ("hv2", ["pillar"])]
+
+
+class Ranking:
+    """The hosts in the order in which they are tried."""
+
+    def __init__(self, hosts):
+        self.hosts = sorted(hosts)
+
+    @property
+    def decision(self):
+        return PlacementDecision(tuple(Candidate(host, 1) for host in self.hosts), {})
+
+    def withdraw(self, _fleet, host, guest_name):
+        assert (host, guest_name) == (self.hosts.pop(0), "web1")
+
+    def place_guest(self, *_asked, excluded, ha_options):
+        assert not set(excluded) & set(self.hosts)
+        return self.decision
 
 
 def tried(cloud, monkeypatch, says, **virt):
@@ -339,9 +356,9 @@ def tried(cloud, monkeypatch, says, **virt):
             pass
 
     monkeypatch.setattr(one, "create_on", on)
-    decision = PlacementDecision(tuple(Candidate(host, 1) for host in sorted(says)), {})
+    one.cluster = Ranking(says)
     try:
-        return one.create(decision, UndoStack(), Begun()), asked
+        return one.create(one.cluster.decision, UndoStack(), Begun()), asked
     except errors.Refused as exc:
         return exc.text, asked
 
@@ -383,11 +400,10 @@ def test_each_host_is_weighed_before_it_is_told_what_is_secret(tmp_path, monkeyp
     monkeypatch.setattr(init_module.secret, "refuse_claimed", weigh)
     one = init(Fleet(tmp_path), pillar={"x": 1})
     monkeypatch.setattr(one, "create_on", create_on)
-    decision = PlacementDecision(tuple(Candidate(host, 1) for host in "abc"), {})
+    one.cluster = Ranking("abc")
+    begun = type("Begun", (), {"record_host": lambda self, host: None})()
     with pytest.raises(errors.InvalidInput, match="only claims"):
-        one.create(
-            decision, UndoStack(), type("Begun", (), {"record_host": lambda self, host: None})()
-        )
+        one.create(one.cluster.decision, UndoStack(), begun)
     assert done == [("weighed", "a"), ("told", "a"), ("weighed", "b")]
 
 
@@ -688,8 +704,7 @@ def test_a_host_is_asked_whether_it_could_make_it(tmp_path):
     one.test_create("hv1")
     [(fun, told, how)] = asked
     assert (fun, told["test"], how) == ("virt.init", True, {"long": True})
-    assert told["placement"] == one.terms["hv1"].to_answer()
-    assert one._host_request("another").placement is None
+    assert told["placement"] == one.cluster.terms("hv1").to_answer()
 
 
 @pytest.mark.parametrize(("start", "waits"), [(True, "minion"), (False, "minion"), (True, None)])
@@ -743,7 +758,9 @@ def test_a_host_hands_in_a_key_and_gets_what_is_secret_while_it_makes_the_guest(
     monkeypatch.setattr(authorization, "key_permission", handing_in)
     started = []
     begun = type("Begun", (), {"mark_started": lambda self: started.append(True)})()
-    assert init(cloud, arguments=arguments).create_on("hv1", UndoStack(), begun).host == "hv1"
+    one = init(cloud, arguments=arguments)
+    one.cluster = ClusterSnapshot(cloud, BY)
+    assert one.create_on("hv1", UndoStack(), begun).host == "hv1"
     assert around == (["begun", True] if handed else [])
     assert started == [True], "from now on it may run"
 
