@@ -11,14 +11,13 @@ whose version has a public function of that name, and no handler, answers in the
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from saltvirt import errors, schema
+from saltvirt import errors, features, schema
 
 PREFIX = "virt."
 # the modules with the functions that answer calls; a feature that is not installed has none
@@ -239,17 +238,6 @@ def _registry() -> dict[str, tuple[Call[Any, Any], Handler[Any, Any]]]:
     global _loaded  # noqa: PLW0603 - a process imports them once
     with _loading:
         if not _loaded:
-            library = __name__.partition(".")[0]
-            for name in HANDLER_MODULES:
-                _import_installed(f"{library}.{name}")
+            list(features.installed(HANDLER_MODULES))
             _loaded = True
     return _handlers
-
-
-def _import_installed(module: str) -> None:
-    """Import a module, unless it does not exist. Raises ImportError if its own imports fail."""
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as exc:
-        if not f"{module}.".startswith(f"{exc.name}."):
-            raise
