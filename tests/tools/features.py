@@ -31,8 +31,7 @@ FEATURES = {
         (
             "_*/virt_ha.py", "_utils/saltvirt/states/ha_*.py", "formulas/libvirt/ha.sls",
             "docs/how-to/ha.md", "docs/explanation/ha-design.md", "docs/diagrams/failover.*",
-            "tests/ha", "tests/unit/ha", "tests/*/test_ha_*.py", "tests/integration/test_ha.py",
-            "tests/bench/ha*.py",
+            "tests/ha", "tests/*/ha", "tests/integration/test_ha.py", "tests/bench/ha*.py",
         ),
     ),
     "backup": Feature(
@@ -40,8 +39,8 @@ FEATURES = {
         (
             "_*/virt_backup.py", "_utils/saltvirt/xml/domain/backup.py",
             "_utils/saltvirt/states/backed_up.py", "_utils/saltvirt/states/restored.py",
-            "formulas/virt/backups", "docs/how-to/backups.md", "tests/backup", "tests/unit/backup",
-            "tests/*/test_backup*.py", "tests/bench/backup*.py",
+            "formulas/virt/backups", "docs/how-to/backups.md", "tests/backup", "tests/*/backup",
+            "tests/integration/test_backup*.py", "tests/bench/backup*.py",
         ),
     ),
     "console": Feature(
@@ -49,8 +48,8 @@ FEATURES = {
         (
             "_*/virt_console.py", "_engines/virt_reach.py", "formulas/virt/page",
             "docs/how-to/consoles.md", "docs/how-to/web.md", "docs/static/page-*",
-            "tests/unit/console", "tests/*/test_page*.py", "tests/*/test_reach*.py",
-            "tests/bench/page.py",
+            "tests/*/console", "tests/*/web", "tests/integration/test_page*.py",
+            "tests/integration/test_reach*.py", "tests/bench/page.py",
         ),
     ),
     "metrics": Feature(
@@ -58,8 +57,7 @@ FEATURES = {
         (
             "_*/virt_metrics.py", "_engines/virt_exporter.py", "formulas/libvirt/metrics.sls",
             "formulas/virt/monitoring", "docs/how-to/metrics.md", "docs/static/dashboard.*",
-            "tests/unit/metrics", "tests/*/test_metrics*.py", "tests/functional/test_dashboard.py",
-            "tests/functional/test_alerts.py", "tests/functional/metered.py",
+            "tests/*/metrics", "tests/integration/test_metrics*.py", "tests/functional/metered.py",
             "tests/bench/exporter.py", "tests/perses",
         ),
     ),

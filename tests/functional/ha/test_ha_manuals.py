@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt.ha.model.policy import HaPolicy
-from tests.functional.test_manuals import CONFIGURATION
+from tests.functional.docs.test_manuals import CONFIGURATION
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(HaPolicy), ids=lambda f: f.name)
