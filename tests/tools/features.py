@@ -31,7 +31,7 @@ FEATURES = {
         (
             "_*/virt_ha.py", "_utils/saltvirt/states/ha_*.py", "formulas/libvirt/ha.sls",
             "docs/how-to/ha.md", "docs/explanation/ha-design.md", "docs/diagrams/failover.*",
-            "tests/ha", "tests/*/ha", "tests/integration/test_ha.py", "tests/bench/ha*.py",
+            "tests/ha", "tests/*/ha", "tests/integration/test_ha*.py", "tests/bench/ha*.py",
         ),
     ),
     "backup": Feature(
