@@ -85,7 +85,7 @@ def create(cloud, name="web1", **more):
     wanted = InitRequest(name, 1, 64, "/a", arguments={"seed": True}, **more)
     with UndoStack() as undo:
         placed = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report(name, "init"))
-        placed.slot = mock.Mock()
+        placed.slot, placed.cluster = mock.Mock(), mock.Mock(terms=lambda _host: None)
         done = placed.create_on("hv1", undo, mock.Mock())
         undo.success()
     return done
@@ -406,7 +406,7 @@ def make_with_secrets(cloud, verb="init"):
         wanted = InitRequest("web1", 1, 64, "/a", arguments={"seed": True, "disk": "big", **SECRET})
         with UndoStack() as undo:
             init = Init(cloud, policy.PlacementPolicy(), wanted, cloud.report("web1", "init"))
-            init.slot = mock.Mock()
+            init.slot, init.cluster = mock.Mock(), mock.Mock(terms=lambda _host: None)
             init.check_secrets(["hv1"])
             answer = init.create_on("hv1", undo, mock.Mock())
             undo.success()

@@ -12,17 +12,26 @@ from tests.tools import api, features
 FOLDERS = (
     *(folder for folder in features.ADAPTERS), "_utils", "docs", "formulas", "tests",
 )  # fmt: skip
-# in the tree without the feature: imports each module of the library
+# in the tree without the feature: imports each module of the library, and each adapter with all
+# modules that it uses
 IMPORT_ALL = """
-import importlib, pkgutil, saltvirt
-for module in pkgutil.walk_packages(saltvirt.__path__, "saltvirt."):
+import contextlib, importlib, importlib.util, pathlib, pkgutil, sys
+import saltvirt
+names = [module.name for module in pkgutil.walk_packages(saltvirt.__path__, "saltvirt.")]
+paths = [path for folder in sys.argv[1:] for path in pathlib.Path(folder).glob("*.py")]
+saltvirt.later = contextlib.nullcontext
+for name in [*names, *paths]:
     try:
-        importlib.import_module(module.name)
+        if isinstance(name, str):
+            importlib.import_module(name)
+        else:
+            spec = importlib.util.spec_from_file_location(f"adapter_{name.stem}", name)
+            spec.loader.exec_module(importlib.util.module_from_spec(spec))
     except ModuleNotFoundError as exc:
         if exc.name.startswith("saltvirt"):
             raise
 from saltvirt.host import hooks
-print([type(feature).__name__ for feature in hooks.installed()])
+hooks.installed()
 """
 # what the library's own tests and the manual's say without delay
 QUICK = ("tests/unit/tree/test_layers.py", "tests/unit/answers")
@@ -63,7 +72,7 @@ def test_the_rest_imports_nothing_of_a_feature(rest):
     ]
     missing = {path: features.missing_imports(rest, path) for path in files}
     assert {path: names for path, names in missing.items() if names} == {}
-    run(rest, "-c", IMPORT_ALL)
+    run(rest, "-c", IMPORT_ALL, *features.ADAPTERS)
     run(rest, "-m", "tests.tools.docs")
     tested(rest, *QUICK)
 

@@ -225,7 +225,7 @@ class Init:
             check_name(self.fleet, self.init_request, hosts, self.cluster.unreachable)
             self.check_key(request.name)
         self.unreachable = self.cluster.take_unreported()
-        decision = self._place(request, reasons, allowed_hosts)
+        decision = self._choose_host(request, reasons, allowed_hosts)
         with reasons:
             self.check_secrets(candidate.host for candidate in decision.ranked[: self.attempts()])
         if not decision.ranked:
@@ -243,9 +243,9 @@ class Init:
         if host:
             self.warning = self.cluster.warning_of(request.name)
             return choose.PlacementDecision((choose.Candidate(host, 0.0),), {})
-        return self._place(request, reasons)
+        return self._choose_host(request, reasons)
 
-    def _place(
+    def _choose_host(
         self,
         request: facts.PlacementRequest,
         reasons: Reasons,
@@ -297,7 +297,7 @@ class Init:
         cluster, key = self.cluster, (kind_of(self.init_request), host)
         resources = cluster.local_resources.get(key)
         if resources is None:
-            [host_facts] = (known for known in cluster.hosts if known.name == host)
+            [host_facts] = (item for item in cluster.hosts if item.name == host)
             resources = cluster.local_resources[key] = self.provider.local_resources(
                 self.fleet, self.init_request.name, host_facts, self._host_request(host)
             )
