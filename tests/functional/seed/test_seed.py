@@ -728,6 +728,8 @@ def test_another_master_is_not_trusted_by_our_masters_key(tmp_path, hypervisor):
 def adapter(tmp_path, monkeypatch, hypervisor):
     """The execution module ``seed``, on the hypervisor whose minion trusts MASTER; and the keys
     that it handed to its master."""
+    # before the adapter imports it lazily: monkeypatch removes what it sets in a lazy module
+    from saltvirt.fleet.minion import client
     from tests.functional.conftest import load
 
     modules = load("test:///default", lock=str(tmp_path / "lock"))
@@ -735,7 +737,7 @@ def adapter(tmp_path, monkeypatch, hypervisor):
     handed = []
     monkeypatch.setitem(globals_of, "_hypervisor", lambda: hypervisor)
     monkeypatch.setattr(
-        globals_of["client"], "submit_key", lambda _functions, name, key: handed.append((name, key))
+        client, "submit_key", lambda _functions, name, key: handed.append((name, key))
     )
     return modules, handed
 
