@@ -7,7 +7,6 @@ are ``virt:connection:uri`` and ``virt:connection:auth``.
 :depends: libvirt-python in Salt's own Python; qemu-img; libguestfs to seed images
 """
 
-import dataclasses
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ with saltvirt.later():
     from saltvirt.answers import removal as removal_answer
     from saltvirt.answers import snapshots as snapshot_answer
     from saltvirt.fleet.minion import client, files
-    from saltvirt.host import connection, hooks
+    from saltvirt.host import connection
     from saltvirt.host.domain import creation, guest_lock, lookup, removal, resize
     from saltvirt.host.domain import power as host_power  # a function of virt has the same name
     from saltvirt.host.domain import purge as host_purge  # a function here has the same name
@@ -36,7 +35,6 @@ with saltvirt.later():
         seed_drive,
     )
     from saltvirt.host.provision import clone as host_clone  # a function here has the same name
-    from saltvirt.host.provision import leftovers as host_leftovers
     from saltvirt.host.provision import rename as host_rename
     from saltvirt.host.provision import update as host_update
     from saltvirt.host.snapshot import snapshots
@@ -644,39 +642,6 @@ def _end_migration(dom):
             f"and is "
             "completed now"
         )
-
-
-def leftovers(**kwargs):
-    """
-    List leftovers of interrupted operations on this host. Changes nothing.
-
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dictionary: ``guests`` (name to state), ``unfinished`` (guests whose creation was
-        interrupted), ``used`` (those of them that run or were ever started, with the evidence),
-        ``migrations`` (as ``virt.migrate_unfinished``), ``left`` (``NAME@HOST``: leftovers of a
-        guest that an unreachable host may have), ``target_leftovers`` (guests whose rolled back
-        migration to this host has left something), ``at_work`` (guest to the running operation, its
-        process and start time), ``operations`` (guest to the mark of the ``salt-run virt.init``
-        that created it), ``made`` (guest to disks that an interrupted operation created for it:
-        ``what`` operation, ``disks`` that can be removed, and ``unsure``, path to the reason why it
-        is kept) and ``backups`` (guests whose backups have leftovers of processes that died:
-        ``virt.backup_sweep`` removes them)
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt 'hyper*' virt.leftovers
-    """
-    with _connect(kwargs) as conn:
-        report = host_leftovers.read(conn, guest_lock.folder(__salt__["config.get"]))
-    return dataclasses.replace(
-        report,
-        backups=tuple(
-            name for feature in hooks.installed() for name in feature.interrupted_guests()
-        ),
-    ).to_answer()
 
 
 def creation_phase(vm_, **kwargs):

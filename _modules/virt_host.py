@@ -28,13 +28,12 @@ with saltvirt.later():
     from saltvirt.host import connection
     from saltvirt.host.capabilities import query
     from saltvirt.host.node import detect, devices, info, job_steps, running_guests
-    from saltvirt.host.node import inventory as host_inventory
     from saltvirt.host.node import maintenance as host_maintenance
-    from saltvirt.host.provision import admission, guest_builder, images_folder, requirements
+    from saltvirt.host.provision import admission
     from saltvirt.pki.host import converge, request
     from saltvirt.pki.host import info as certificate_info
     from saltvirt.rights import confidential
-    from saltvirt.spec import base, guest, profiles, values
+    from saltvirt.spec import base, profiles, values
 
 if TYPE_CHECKING:
     from salt_dunders import __context__, __grains__, __opts__, __salt__
@@ -347,75 +346,6 @@ def nesthash(value=None):
         salt-call virt.nesthash "{a: 1}"
     """
     return collections.defaultdict(nesthash, base.mapping(value or {}, "value"))
-
-
-def _requirements(conn, config_get, images_location, arguments):
-    """The requirements of a guest with these arguments on this host, or the problem."""
-    try:
-        arguments = base.mapping(arguments, "guest")
-        if "name" not in arguments or not all(isinstance(word, str) for word in arguments):
-            raise errors.InvalidInput(
-                "guest must be a dictionary of arguments of virt.init, including name"
-            )
-        spec = guest.parse(**arguments, known_profiles=profiles.read(config_get))
-        admission_config = admission.AdmissionConfig(
-            config_get, images_location.folder, images_location.pool
-        )
-        # nothing is seeded; only the ability to seed matters
-        not_yet = guest_builder.refuse_seeding
-        medium = not_yet if spec.deploy.cloud_init else None
-        tools = guest_builder.Tools(admission_config, seeder=not_yet, medium=medium)
-        return requirements.read(conn, spec, tools).to_answer()
-    except errors.VirtError as exc:
-        return {"problem": exc.text.removeprefix(errors.Refused.PREFIX)}
-
-
-def inventory(guest=None, **kwargs):
-    """
-    Show the capacity of the host, the sizes of its guests, and everything that placement needs.
-
-    libvirt is read in bulk; no disk is opened.
-
-    :param guest: dictionary of arguments of ``virt.init``: also return the requirements of that
-        guest on this host, with the host's own profiles; nothing is changed
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
-
-    :return: a dict: ``cpus`` (threads), ``memory_kib``, ``arch``, ``types`` (libvirt's domain
-        types), ``arches`` (of guests it can run), ``hugepages`` (size in KiB to how many KiB of
-        the memory), ``hugepage_kib`` (their usual size), ``guests`` (name to ``uuid``,
-        ``state``, ``vcpus``, ``memory_kib``, ``autostart``, and where they have them
-        ``max_memory_kib``, ``page_kib`` (of huge pages), ``creating``, ``groups``,
-        ``group_policy``, ``labels``, ``prefer``, ``deployment``, ``bridges``, ``networks``,
-        ``cpu_model``, ``disks`` (``size_bytes``, ``path`` or ``pool``, ``shared``)), ``arriving``
-        (the same of guests that are being moved here), ``stores`` (id of a file system to
-        ``total_bytes``, ``free_bytes``, ``promised_bytes``: what thin disks may still grow,
-        ``shared``: its name for all hosts that reach it), ``mounts`` (mount point to the id),
-        ``images_folder`` (``path``, ``store``, its sizes), ``images`` (addresses of the cached
-        ones), ``bridges``, ``networks``, ``pools`` (active ones, with ``store`` and sizes),
-        ``labels``, ``ratios``, ``placement`` (its own ``virt:placement``), ``maintenance`` (the
-        reason, or None),
-        ``libvirt`` (version as libvirt's number), ``silent`` (mount points of file systems that do
-        not answer: the answer contains nothing that is stored on them); for ``guest``, under
-        ``guest``: ``vcpus``, ``memory_kib``, ``max_memory_kib``, ``page_kib``, ``disk_bytes``
-        (in the images folder), ``disks`` (in others), ``pools`` (name to bytes), ``bridges``,
-        ``networks``,
-        ``cpu_model``, ``cpu_models`` (those this host can give), ``image_here``; or ``problem``
-
-    :raises ConnectionFailed: no libvirt answers
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt 'hyper*' virt.inventory
-    """
-    config_get = __salt__["config.get"]
-    images_location = images_folder.configured(config_get)
-    with connection.connect(settings.connection(config_get, kwargs)) as conn:
-        answer = host_inventory.read(conn, config_get, images_location.folder).to_answer()
-        if guest:
-            answer["guest"] = _requirements(conn, config_get, images_location, guest)
-        return answer
 
 
 def running_names():

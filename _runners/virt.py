@@ -26,6 +26,7 @@ from saltvirt.operations.core import result
 
 with saltvirt.later():
     from saltvirt import errors, names, settings, units, version
+    from saltvirt.answers import guest_calls
     from saltvirt.operations import repair as repair_operation
     from saltvirt.operations.cluster import find, hooks, inventory, version_report
     from saltvirt.operations.core import operation, report
@@ -61,15 +62,13 @@ def _disarmed():
         report.screen(__salt__, __opts__).line(warning)
 
 
-def _per_host(fleet, host, function, take):
-    """Call a function on all hosts: host to data or error; exit code 1 if there is an error."""
+def _per_host(fleet, host, call, request, take):
+    """Make a call to all hosts: host to data or error; exit code 1 if there is an error."""
     _disarmed()
-    by_host = {}
-    for host_id, answer in fleet.gather(fleet.hosts(host), function).items():
-        by_host[host_id] = take(answer.data) if answer.ok else {"error": answer.error}
-    if any(set(value) == {"error"} for value in by_host.values()):
-        by_host["retcode"] = 1
-    return by_host
+    answers, failed = call.gather(fleet, fleet.hosts(host), request)
+    by_host = {host_id: take(answer) for host_id, answer in answers.items()}
+    by_host |= {host_id: {"error": error} for host_id, error in failed.items()}
+    return {**dict(sorted(by_host.items())), **({"retcode": 1} if failed else {})}
 
 
 @runner.reporting
@@ -93,7 +92,8 @@ def query(host=None, quiet=False):
         salt-run virt.query host=hyper1 --out=json
     """
     with Fleet(__opts__) as fleet:
-        guests = _per_host(fleet, host, "virt.full_info", lambda data: data)
+        show, request = guest_calls.SHOW_HOST, guest_calls.HostRequest()
+        guests = _per_host(fleet, host, show, request, lambda info: info.to_answer())
         return location_cache.with_last_seen(__opts__, guests)
 
 
@@ -117,12 +117,13 @@ def list(host=None, quiet=False, hyper=None):
 
     def by_state(states):
         names_by_state: dict[str, Any] = {}
-        for name, state in sorted((states or {}).items()):
+        for name, state in sorted(states.items()):
             names_by_state.setdefault(state, []).append(name)
         return names_by_state
 
     with Fleet(__opts__) as fleet:
-        return _per_host(fleet, host or hyper, "virt.vm_state", by_state)
+        states, request = guest_calls.LIST_STATES, guest_calls.GuestsRequest()
+        return _per_host(fleet, host or hyper, states, request, by_state)
 
 
 @runner.reporting

@@ -86,7 +86,7 @@ def test_what_is_killed_is_brought_to_its_end(cloud, killed, phase):
         assert all(answer for _, answer in said)
         files = cloud.exec("hv1", f"ls {FOLDER} | grep {name}").stdout.split()
         assert len(files) == 1, files
-        left = cloud.call("hv1", "virt.leftovers")
+        left = cloud.call("hv1", "virt.answer", "virt.leftovers")["said"]["return"]
         assert left["unfinished"] == []
         assert name not in cloud.exec("hv2", "virsh list --all --name").stdout
         assert deployed(cloud, name)[f"d-{name}"]["comment"] == "1 there"

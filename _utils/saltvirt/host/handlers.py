@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,19 +11,21 @@ from typing import Any
 from saltvirt import errors, names, settings, units
 from saltvirt.answers import guest_calls
 from saltvirt.answers.calls import MinionContext, handles
-from saltvirt.answers.guests import MigrationFacts
+from saltvirt.answers.guests import Leftovers, MigrationFacts
 from saltvirt.answers.power import PowerChange
-from saltvirt.host import connection
+from saltvirt.host import connection, hooks
 from saltvirt.host.domain import creation, guest_lock, lifecycle, lookup, names_on_disk
 from saltvirt.host.domain import power as host_power
 from saltvirt.host.network import host_addresses
 from saltvirt.host.node import job_steps, maintenance
+from saltvirt.host.provision import images_folder
 from saltvirt.host.storage import sharing
 from saltvirt.migration import calls as migration_calls
 from saltvirt.migration import incoming_address
 from saltvirt.pki.host import validity
 from saltvirt.placement import calls as placement_calls
-from saltvirt.spec import values
+from saltvirt.placement import facts
+from saltvirt.spec import guest, profiles, values
 from saltvirt.system import mount_guard
 
 log = logging.getLogger(__name__)
@@ -69,6 +72,58 @@ def _start(host: MinionContext, conn: Any, request: placement_calls.PowerRequest
         dom = lookup.lookup(conn, request.name)
         creation.require_complete(dom, "start")
         start.start(dom, config)
+
+
+@handles(placement_calls.INVENTORY)
+def read_inventory(
+    host: MinionContext, request: placement_calls.InventoryRequest
+) -> facts.Inventory:
+    """Return the capacity of the host, the sizes of its guests, and the needs of a new guest.
+
+    libvirt is read in bulk; no disk is opened. Raises ConnectionFailed.
+    """
+    from saltvirt.host.node import inventory  # noqa: PLC0415 - needs the binding
+
+    location = images_folder.configured(host.config)
+    with _connect(host) as conn:
+        answer = inventory.read(conn, host.config, location.folder)
+        needs = _needs(host, conn, location, request.guest) if request.guest else None
+    return dataclasses.replace(answer, guest=needs)
+
+
+def _needs(
+    host: MinionContext, conn: Any, location: images_folder.ImagesFolder, arguments: dict[str, Any]
+) -> facts.Needs:
+    """The needs of a guest with these arguments of ``virt.init``, or the problem."""
+    from saltvirt.host.provision import (  # noqa: PLC0415 - needs the binding
+        admission,
+        guest_builder,
+        requirements,
+    )
+
+    try:
+        if "name" not in arguments:
+            raise errors.InvalidInput("guest must contain a name")
+        spec = guest.parse(**arguments, known_profiles=profiles.read(host.config))
+        config = admission.AdmissionConfig(host.config, location.folder, location.pool)
+        # nothing is seeded; only the ability to seed matters
+        not_yet = guest_builder.refuse_seeding
+        medium = not_yet if spec.deploy.cloud_init else None
+        tools = guest_builder.Tools(config, seeder=not_yet, medium=medium)
+        return requirements.read(conn, spec, tools)
+    except errors.VirtError as exc:
+        return facts.Needs(problem=exc.text.removeprefix(errors.Refused.PREFIX))
+
+
+@handles(guest_calls.LIST_LEFTOVERS)
+def list_leftovers(host: MinionContext, _request: guest_calls.HostRequest) -> Leftovers:
+    """Return what interrupted operations have left on the host. Changes nothing."""
+    from saltvirt.host.provision import leftovers  # noqa: PLC0415 - needs the binding
+
+    with _connect(host) as conn:
+        report = leftovers.read(conn, guest_lock.folder(host.config))
+    backups = [name for feature in hooks.installed() for name in feature.interrupted_guests()]
+    return dataclasses.replace(report, backups=tuple(backups))
 
 
 @handles(guest_calls.NAMES_ON_DISK)

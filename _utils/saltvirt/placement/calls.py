@@ -67,7 +67,7 @@ class CopyRequest(Message):
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PowerRequest(Message):
     """Perform a verb on a guest if it is in one of the states.
 
@@ -85,7 +85,7 @@ class PowerRequest(Message):
     overcommit: bool | None = optional(None)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StartCheckRequest(Message):
     """Check whether the host admits the start of a guest. See PowerRequest."""
 

@@ -268,10 +268,10 @@ def test_what_a_backup_that_died_has_left_is_among_the_leftovers(virt, conn, tmp
     scratch.mkdir()
     with request.BackupJournal("test").lock() as journal:
         journal.write(request.BackupSession("test", dom.UUIDString(), IDENT, str(scratch), False))
-        assert "backups" not in virt["virt.leftovers"](), "its process is at work"
-    assert virt["virt.leftovers"]()["backups"] == ["test"]
+        assert "backups" not in asking.answer(virt, "virt.leftovers"), "its process is at work"
+    assert asking.answer(virt, "virt.leftovers")["backups"] == ["test"]
     assert virt["virt.backup_sweep"]() == ["test"]
-    assert not scratch.exists() and "backups" not in virt["virt.leftovers"]()
+    assert not scratch.exists() and "backups" not in asking.answer(virt, "virt.leftovers")
 
 
 def test_what_was_shown_to_nobody_is_not_hidden(virt):

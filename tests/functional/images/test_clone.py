@@ -19,6 +19,7 @@ from saltvirt.host.domain import metadata
 from saltvirt.host.provision import admission, clone, guest_builder
 from saltvirt.images import header
 from saltvirt.xml.domain.domain import Domain
+from tests.functional import asking
 from tests.functional.host.provision.test_init import MIB, host, image, info  # noqa: F401
 
 
@@ -359,7 +360,7 @@ def test_a_clone_is_not_of_its_originals_deployment(host, image):  # noqa: F811
     host.modules["virt.clone"]("web1", "web2")
     assert marked(host, "web2") == {"groups": "web", "owner": "ann"}
     assert marked(host, "web1") == MARKS
-    told = host.modules["virt.inventory"]()["guests"]
+    told = asking.answer(host.modules, "virt.inventory")["guests"]
     assert (told["web1"]["deployment"], told["web2"]["deployment"]) == ("shop", None)
 
 

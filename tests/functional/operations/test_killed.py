@@ -22,7 +22,7 @@ from saltvirt.host.storage import pool_state
 from saltvirt.seed import tree
 from saltvirt.spec import pool as pool_spec
 from saltvirt.states.pools import DesiredPool
-from tests.functional import killing
+from tests.functional import asking, killing
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.seed.test_seed import expect_seeded, system
@@ -50,11 +50,11 @@ class Host:
         self.modules = load(
             uri, images=str(self.images), lock=str(folder / "lock"), placement=placement
         )
-        for verb in ("update", "leftovers", "purge", "snapshot", "pool_define", "volume_define"):
+        for verb in ("update", "purge", "snapshot", "pool_define", "volume_define"):
             self.modules[f"virt.{verb}"]  # loaded once, not in each process
 
     def call(self, verb, *args, **kwargs):
-        return self.modules[f"virt.{verb}"](*args, **kwargs)
+        return asking.answer(self.modules, f"virt.{verb}", *args, **kwargs)
 
     @contextlib.contextmanager
     def conn(self):

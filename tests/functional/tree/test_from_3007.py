@@ -16,6 +16,7 @@ from saltvirt.host.storage import pool_source
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.devices.interface import Interface
 from saltvirt.xml.domain.domain import Domain
+from tests.functional import asking
 from tests.functional.conftest import load
 from tests.functional.host.provision.test_init import MIB, host, image, info  # noqa: F401
 from tests.functional.host.provision.test_update import guest  # noqa: F401
@@ -311,9 +312,9 @@ def test_virt_images_may_name_a_pool(conn, tmp_path):
     modules["virt.update"]("g1", disks=[more[0], {**more[1], "size": 8}])
     assert sorted(pool.listVolumes()) == ["g1_data", "g1_system"]
     assert modules["virt.update"]("g1", disks=more)["definition"] is False
-    assert modules["virt.inventory"](guest={"name": "g2", "cpu": 1, "mem": 64, **given})["guest"][
-        "pools"
-    ] == {"default-pool": 8 * MIB}
+    assert asking.answer(
+        modules, "virt.inventory", guest={"name": "g2", "cpu": 1, "mem": 64, **given}
+    )["guest"]["pools"] == {"default-pool": 8 * MIB}
     modules["virt.purge"]("g1")
     assert pool.listVolumes() == []
 
@@ -324,7 +325,7 @@ def test_a_relative_path_is_refused(conn, tmp_path, monkeypatch, value):
     modules = on_host(value, tmp_path)
     for call in (
         lambda: modules["virt.init"]("g1", 1, 64, seed=False, nic=None),
-        modules["virt.inventory"],
+        lambda: asking.answer(modules, "virt.inventory"),
         modules["virt.images"],
         lambda: modules["virt.image_fetch"]("/x.qcow2"),
     ):

@@ -105,10 +105,10 @@ def test_what_was_promised_to_another_guest_is_taken(cloud, guests):
     cloud.exec("hv2", f"mkdir -p {promises}; touch {promises}/other~943718400~1~$(date +%s)")
     try:
         answer = cloud.call("hv1", "virt.migratable", "mig10", "hv2", timeout=60)
-        coming = cloud.call("hv2", "virt.inventory")["arriving"]
+        inventory = cloud.call("hv2", "virt.answer", "virt.inventory")["said"]["return"]
     finally:
         cloud.exec("hv2", f"rm {promises}/other~*")
-    assert list(coming) == ["other"]
+    assert list(inventory["arriving"]) == ["other"]
     [reason] = answer["reasons"]
     assert reason.startswith("hv2: 128 MiB of memory requested and ")
 

@@ -17,6 +17,7 @@ from saltvirt.migration.facts import GuestReport
 from saltvirt.migration.journal import MOVED, MOVING, PREPARING, JournalEntry
 from saltvirt.seed import backends, minion
 from saltvirt.spec.disk import DiskSpec
+from tests.functional import asking
 from tests.functional.host.provision.test_init import (  # noqa: F401
     MIB,
     above,
@@ -390,7 +391,7 @@ WANTED = {"name": "g9", "cpu": 1, "mem": 64, "seed": False, "nic": None}
     ],
 )
 def test_what_a_guest_to_come_would_take_of_the_host(host, more, found):  # noqa: F811
-    told = host.modules["virt.inventory"](guest={**WANTED, **more})["guest"]
+    told = asking.answer(host.modules, "virt.inventory", guest={**WANTED, **more})["guest"]
     for key, value in found.items():
         assert value in told[key] if key == "problem" else told[key] == value
     assert names(host) == ["test"]
@@ -398,7 +399,9 @@ def test_what_a_guest_to_come_would_take_of_the_host(host, more, found):  # noqa
 
 def test_an_image_without_a_size_counts_as_large_as_it_is(host, image):  # noqa: F811
     asked = {**WANTED, "disk": None, "disks": [{"name": "system", "image": image}]}
-    assert host.modules["virt.inventory"](guest=asked)["guest"]["disk_bytes"] == 8 * MIB
+    assert (
+        asking.answer(host.modules, "virt.inventory", guest=asked)["guest"]["disk_bytes"] == 8 * MIB
+    )
 
 
 def test_the_host_admits_by_the_room_in_a_pool(host):  # noqa: F811
@@ -470,7 +473,7 @@ def test_the_variables_of_its_firmware_are_renamed_with_their_guest(web1, tmp_pa
     assert str(old) not in web1.conn.lookupByName("web2").XMLDesc()
     assert not old.exists()
     assert (new.read_bytes() if new.exists() else None) == (b"web1's" if there else None)
-    assert web1.modules["virt.leftovers"]()["made"] == {}
+    assert asking.answer(web1.modules, "virt.leftovers")["made"] == {}
 
 
 def test_variables_that_only_a_running_guest_names_are_renamed_too(web1, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from saltvirt.migration import checks
 from saltvirt.migration.facts import GuestReport
 from saltvirt.placement import facts
 from saltvirt.xml.domain.metadata import OwnDisk
-from tests.functional import daemon
+from tests.functional import asking, daemon
 from tests.functional.conftest import REPOSITORY
 from tests.functional.host.provision.test_init import MIB, files, host, image, info, names  # noqa: F401
 from tests.lab import process
@@ -115,7 +115,9 @@ def test_what_somebody_has_put_in_its_place_stays(marked, how):
 
 def test_what_it_needs_of_the_host_is_told_as_if_nothing_were_left(half):
     wanted = {"name": "g1", "cpu": 1, "mem": 64, "seed": False, "nic": None, "image": half.image}
-    told = half.modules["virt.inventory"](guest={**wanted, "disks": [SYSTEM]})["guest"]
+    told = asking.answer(half.modules, "virt.inventory", guest={**wanted, "disks": [SYSTEM]})[
+        "guest"
+    ]
     assert "problem" not in told and told["disk_bytes"] == 16 * MIB
 
 

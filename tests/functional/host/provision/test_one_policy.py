@@ -18,6 +18,7 @@ from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.driver import only_test
+from tests.functional import asking
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 
@@ -188,7 +189,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
     with pytest.raises(errors.VirtError, match=f"of disk space requested on {tiny}"):
         modules["virt.init"]("web1", 1, 64, seed=False, nic=None, disk=None, disks=disks)
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
-    told = modules["virt.inventory"](guest={**wish, "seed": False})
+    told = asking.answer(modules, "virt.inventory", guest={**wish, "seed": False})
     asked = facts.PlacementRequest("web1", 1, 65536, by_profile=True, hypervisor="test")
     host = facts.host_from_inventory("hv1", told)
     by = policy.from_config({**BARE, "memory_ratio": 10})
@@ -204,7 +205,7 @@ def test_what_init_was_asked_for_is_kept_with_the_guest(made):
                     arguments={"seed": False, "nic": None, "disk": None})  # fmt: skip
     by = policy.from_config({**BARE, "memory_ratio": 4})
     Init(fleet, by, wanted, fleet.report("web1", "init")).run()
-    host = facts.host_from_inventory("hv1", modules["virt.inventory"]())
+    host = facts.host_from_inventory("hv1", asking.answer(modules, "virt.inventory"))
     kept = facts.of_guest(next(g for g in host.guests if g.name == "web1"), host)
     assert (kept.labels, kept.prefer) == ({"rack": "a"}, {"disk": "ssd"})
     assert (kept.groups, kept.group_policy) == (("web", "eu"), "separate")
