@@ -1,5 +1,7 @@
 """Typed calls: what the master sends, what a host's handler gets, and what comes back."""
 
+import ast
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +11,7 @@ from saltvirt.answers import calls
 from saltvirt.answers.calls import Call, MinionContext, Timeout
 from saltvirt.fleet.answer import BAD, FAILED, Answer
 from saltvirt.schema import Message
+from tests.lab import paths
 from tests.tools import layers
 
 
@@ -176,3 +179,40 @@ def test_an_error_in_a_handler_module_is_raised(monkeypatch):
     monkeypatch.setattr(features.importlib, "import_module", load)
     with pytest.raises(ImportError, match="cannot import name"):
         calls.is_handled("virt.test_size")
+
+
+# -- calls that are not declared ------------------------------------------------------------------
+
+FUNCTION = re.compile(r"virt\.\w+")
+SENDERS = {"ask", "call", "gather", "each", "reply", "replies"}
+
+
+def hand_built(path):
+    """Lines that hand the name of a function of a host to a fleet."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                named[getattr(target, "id", getattr(target, "attr", None))] = node.value.value
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        partial = isinstance(node.func.value, ast.Name) and node.func.attr == "partial"
+        if not partial and node.func.attr not in SENDERS:
+            continue
+        for given in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            name = getattr(given, "id", getattr(given, "attr", None))
+            value = given.value if isinstance(given, ast.Constant) else named.get(name)
+            if isinstance(value, str) and FUNCTION.fullmatch(value):
+                yield f"{path}:{node.lineno}: {value}"
+
+
+@pytest.mark.parametrize("folder", ["_utils/saltvirt", "_runners", "_engines", "_pillar"])
+def test_what_a_host_is_asked_is_a_declared_call(folder):
+    found = [
+        line
+        for path in sorted((paths.REPOSITORY / folder).rglob("*.py"))
+        for line in hand_built(path)
+    ]
+    assert found == [], "see 'Add a call' in CONTRIBUTING.md"
