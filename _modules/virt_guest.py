@@ -431,12 +431,12 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     :param seed: give the minion the new name and new keys; default: if ``virt.init`` seeded the
         guest
     :param test: change nothing; return a dictionary of ``disks``, each path to the new one, and, if
-        there are any, ``kept`` as below
+        there are any, ``unrenamed`` as below
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dictionary: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (new paths of renamed
-        files), ``kept`` (paths of files that are named after the guest and keep their names, with
-        the reason: others use them) and ``pub_key`` (PEM, None if the guest was not seeded);
+        files), ``unrenamed`` (paths of files that are named after the guest and keep their names,
+        with the reason: others use them) and ``pub_key`` (PEM, None if the guest was not seeded);
         ``warnings`` as for ``virt.init``
 
     :raises NotFound: the domain does not exist
@@ -893,7 +893,7 @@ def delete_snapshots(name, *names, **kwargs):
 
 def _file_identities(stake):
     guest_disks = stake.own_files if stake.shared else {}
-    return {"shared": sharing.as_data(stake.shared), "own": sharing.as_data(guest_disks)}
+    return {"shared": sharing.as_data(stake.shared), "guest_disks": sharing.as_data(guest_disks)}
 
 
 def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=(), **kwargs):

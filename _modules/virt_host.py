@@ -315,10 +315,10 @@ def versions():
 
     libvirt's daemon is not queried, so it may be down.
 
-    :return: a dictionary: ``salt_virt``, ``way`` (``sync`` or ``pip``: how it was installed),
-        ``digest`` (12 hexadecimal digits over the library's files, independent of how it was
-        installed), ``path`` (folder that it is imported from), ``salt``, ``python``, ``libvirt``
-        (of the library; None without the Python binding)
+    :return: a dictionary: ``salt_virt``, ``install_method`` (``sync`` or ``pip``), ``digest`` (12
+        hexadecimal digits over the library's files, independent of how it was installed), ``path``
+        (folder that it is imported from), ``salt``, ``python``, ``libvirt`` (of the library; None
+        without the Python binding)
 
     CLI Example:
 

@@ -188,7 +188,7 @@ def migrate(vm_, target, **kwargs):
     :return: a dictionary: ``name``, ``source``, ``target``, ``live`` (the guest ran during the
         transfer), ``transport``, ``time_ms``, ``downtime_ms``, ``memory_bytes``, ``disk_bytes``,
         ``disks`` (target to ``shared``, ``copy``, ``overlay``, ``seed`` or ``keep``), ``deleted``
-        (files that were removed here), ``kept`` (file to the reason) and, if there are any,
+        (files that were removed here), ``retained`` (file to the reason) and, if there are any,
         ``checkpoints_lost`` (checkpoints that the target's libvirt refused, with the reasons)
 
     :raises InvalidInput: an argument is invalid
@@ -218,11 +218,11 @@ def migratable(vm_, target=None, **kwargs):
     :param target: the target host; without it, only the guest itself is checked
     :param kwargs: as for ``virt.migrate``
 
-    :return: a dictionary: ``migratable`` (bool), ``reasons`` (list of messages), ``standing`` (True
+    :return: a dictionary: ``migratable`` (bool), ``reasons`` (list of messages), ``pinned`` (True
         if it cannot be migrated to any host), and with a target ``disks`` (what would happen to
         each) and ``certificates`` that the migration needs (list of dictionaries: ``host``,
-        ``file``, ``until`` (UTC), ``wrong``: None, or why it is invalid): those of this host, and
-        of the target if the runner asks
+        ``file``, ``valid_until`` (UTC), ``problem``: None, or why it is invalid): those of this
+        host, and of the target if the runner asks
 
     CLI Example:
 
@@ -295,8 +295,8 @@ def migrate_unfinished():
     ``virt.migrate`` of the same guest, or ``virt.migrate_recover``, finishes them.
 
     :return: a dictionary: the guest's name to ``target`` (URI), ``at_work`` (bool) and ``uuid``;
-        and ``NAME@HOST`` to the same with ``left``: leftovers of a guest that an unreachable host
-        may still have
+        and ``NAME@HOST`` to the same with ``has_leftovers``: leftovers of a guest that an
+        unreachable host may still have
 
     CLI Example:
 
@@ -333,9 +333,9 @@ def migrate_recover(vm_, lost=None, elsewhere=(), removed=False, **kwargs):
 
     :return: a dictionary: ``outcome``: ``moved`` (the guest is on the target, and this host was
         cleaned up), ``undone`` (the guest is on this host), ``removed`` or ``nothing``;
-        ``deleted``: files; ``kept``: file to the reason (files on the target are removed by
-        ``virt.migrate_clean`` there); ``left``: host to the reason why something is left there;
-        ``checkpoints_lost``: as for ``virt.migrate``
+        ``deleted``: files; ``retained``: file to the reason (files on the target are removed by
+        ``virt.migrate_clean`` there); ``leftovers``: host to the reason why something is left
+        there; ``checkpoints_lost``: as for ``virt.migrate``
 
     :raises MigrationFailed: an operator must decide; the message has the details
     :raises ConnectionFailed: the other host does not answer and may run the guest
@@ -378,7 +378,7 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
         runner asks all other hosts
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dictionary: ``deleted`` (paths) and ``kept`` (path to the reason); with ``test``
+    :return: a dictionary: ``deleted`` (paths) and ``retained`` (path to the reason); with ``test``
         ``delete``, ``keep`` and ``shared`` (files to ask other hosts about, by path). Empty if
         there are no leftovers
 

@@ -286,7 +286,7 @@ def migrate_recover(name, lost="", removed=False):
         host, recovery = recover.recover(fleet, name, progress, lost or None, removed)
     comment = recover.recovery_text(name, host, recovery)
     recovery_report = {
-        "result": not recovery.left,
+        "result": not recovery.leftovers,
         "comment": comment,
         "recovered": recovery.to_answer(),
     }

@@ -43,7 +43,7 @@ def versions(libvirt: str | None = None) -> Versions:
     """The versions on this machine. libvirt: version of its library."""
     return Versions(
         salt_virt=saltvirt.__version__,
-        way=install_method(),
+        install_method=install_method(),
         digest=digest(),
         path=folder(),
         salt=salt.version.__version__,

@@ -273,4 +273,4 @@ def test_salt_virt_by_pip_is_installed_once_and_again_when_its_wheel_changes(clo
     assert changed() == everything
     restarted()
     cloud.exec("hv1", "ls /opt/salt/lib/python3.11/site-packages/salt_virt/added.py")
-    assert cloud.call("hv1", "virt.versions")["way"] == "sync"
+    assert cloud.call("hv1", "virt.versions")["install_method"] == "sync"

@@ -131,7 +131,7 @@ def formula_again(operator, cloud, step):
 def mutual_tls(operator, cloud, step):
     assert "hv2" in operator.types(step.commands[0])
     used = cloud.salt("hv*", "virt.versions")
-    assert {one["way"] for one in used.values()} == {operator.way}
+    assert {one["install_method"] for one in used.values()} == {operator.way}
     without = "virsh -c 'qemu+tls://hv2/system?pkipath=/nonexistent' hostname"
     assert cloud.exec("hv1", without, check=False).returncode != 0
 

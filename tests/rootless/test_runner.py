@@ -82,7 +82,9 @@ def test_versions_say_what_is_used_where(cloud):
     assert len({tuple(line.split()[1:4]) for line in lines[1:]}) == 1
     _, plain = cloud.typed("virt.versions", "--out=json")
     found = json.loads("\n".join(plain))["versions"]
-    assert {one["way"] for one in (found["master"], *found["hosts"].values())} == {cloud.way}
+    assert {one["install_method"] for one in (found["master"], *found["hosts"].values())} == {
+        cloud.way
+    }
 
 
 def test_versions_name_the_host_that_lags(cloud):

@@ -60,7 +60,7 @@ class RenamedGuest(GuestKey):
     uuid: str = ""
     state: str = ""
     disks: tuple[str, ...]
-    kept: dict[str, str] = field(default_factory=dict)
+    unrenamed: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = optional(())
 
 

@@ -41,7 +41,7 @@ class OrphanedDisks(Message):
     """Disks that an interrupted operation created. operation: its name; disks: paths that can be
     removed; unsure: path to the reason why it is kept."""
 
-    what: str
+    operation: str
     disks: tuple[str, ...]
     unsure: dict[str, str]
 
@@ -59,9 +59,9 @@ class Leftovers(HostGuests):
     migrations: dict[str, UnfinishedMigration]
     used: dict[str, str] = field(default_factory=dict)
     at_work: dict[str, str] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
+    purgeable: tuple[str, ...] = ()
     operations: dict[str, str] = optional({})
-    made: dict[str, OrphanedDisks] = field(default_factory=dict)
+    orphaned_disks: dict[str, OrphanedDisks] = field(default_factory=dict)
     backups: tuple[str, ...] = optional(())
 
 

@@ -13,8 +13,8 @@ class Certificate(Message):
 
     host: str
     file: str
-    until: str
-    wrong: str | None = None
+    valid_until: str
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MigrationCheck(Message):
 
     migratable: bool
     reasons: tuple[str, ...]
-    standing: bool = optional(False)
+    pinned: bool = optional(False)
     disks: dict[str, str] | None = optional(None)
     certificates: tuple[Certificate, ...] | None = optional(None)
 
@@ -43,14 +43,14 @@ class RecoveryResult(Message):
     target: str | None = optional(None)
     live: bool | None = optional(None)
     deleted: tuple[str, ...] = ()
-    kept: dict[str, str] = field(default_factory=dict)
-    left: dict[str, str] | None = optional(None)
+    retained: dict[str, str] = field(default_factory=dict)
+    leftovers: dict[str, str] | None = optional(None)
     checkpoints_lost: dict[str, str] | None = optional(None)
 
     @property
     def leftovers_by_host(self) -> dict[str, str]:
         """Host to the reason why something is left there."""
-        return self.left or {}
+        return self.leftovers or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,6 @@ class UnfinishedMigration(Message):
 
     target: str
     at_work: bool = False
-    left: bool = optional(False)
-    wrong: str | None = optional(None)
+    has_leftovers: bool = optional(False)
+    problem: str | None = optional(None)
     uuid: str | None = optional(None)

@@ -35,4 +35,4 @@ class CleanupResult(Message):
     """Answer of `virt.migrate_clean`. deleted: paths; retained: path to the reason."""
 
     deleted: tuple[str, ...] = ()
-    kept: dict[str, str] = field(default_factory=dict)
+    retained: dict[str, str] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class SnapshotChange(Message):
     no other users; the master passes them on unchanged."""
 
     shared: dict[str, Any] = optional({})
-    own: dict[str, Any] = optional({})
+    guest_disks: dict[str, Any] = optional({})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ class Versions(Message):
     version of the library; None without the binding."""
 
     salt_virt: str
-    way: str
+    install_method: str
     digest: str
     path: str
     salt: str

@@ -242,14 +242,14 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
         yield Finding(
             BROKEN_OFF, name,
             f"its migration from {host} was interrupted",
-            f"manual: {migration.wrong}"
-            if migration.wrong
+            f"manual: {migration.problem}"
+            if migration.problem
             else "both hosts are asked, and the migration is completed or undone",
             f"{host} has a journal of its migration to {migration.target or 'another host'}, and "
             f"no "
             "process is working on it",
             host,
-            None if migration.wrong else functools.partial(_end_migrations, fleet, host, name),
+            None if migration.problem else functools.partial(_end_migrations, fleet, host, name),
         )  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def _backup_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
 
 
 def _target_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
-    for name, _, on in (key.rpartition("@") for key in data.left):
+    for name, _, on in (key.rpartition("@") for key in data.purgeable):
         yield Finding(
             TARGET_FILES, name,
             f"{on} may have files of a migration from {host} that was ended without it",
@@ -303,13 +303,13 @@ def _target_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Findi
 
 
 def _disk_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding]:
-    for name, disks_made in data.made.items():
+    for name, disks_made in data.orphaned_disks.items():
         paths, unsure = disks_made.disks, disks_made.unsure
         unsure_text = "; ".join(f"{path}: {reason}" for path, reason in unsure.items())
         yield Finding(
             ORPHAN_DISK, name,
             f"{', '.join([*paths, *unsure])} on {host} was being created for it by "
-            f"{disks_made.what}, which was interrupted; no guest has it",
+            f"{disks_made.operation}, which was interrupted; no guest has it",
             f"removed from {host}" if paths else f"manual: {unsure_text}",
             f"{host} has a record of it, and the process that was creating it has ended",
             host,
@@ -341,7 +341,7 @@ def _end_migrations(fleet: Fleet, source: str | None, name: str) -> None:
     if recovery.outcome != migrate.MOVED:  # a target that was handed it may be silent
         target_paths = {*deleted, *still_retained}
         retained = {
-            path: reason for path, reason in recovery.kept.items() if path not in target_paths
+            path: reason for path, reason in recovery.retained.items() if path not in target_paths
         }
         problems += [target_leftovers.retained_text(retained)] if retained else []
     if problems:

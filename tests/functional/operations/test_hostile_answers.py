@@ -57,6 +57,7 @@ ASKS = {
     "virt.get_xml", "virt.get_disks", "test.ping", "saltutil.find_job",
 }  # fmt: skip
 BACKUP = "000001-20261123T155220Z-00000001"
+CERTIFICATE = {"file": "/c", "valid_until": "2027-01-01 00:00:00", "problem": None}
 GUESTS = {"hv1": {"web1": "running", "db1": "shutdown"}, "hv2": {"web2": "running"}}
 
 
@@ -150,16 +151,21 @@ class Host:
         return whole if guest else {k: v for k, v in whole.items() if k != "guest"}
 
     def leftovers(self, **_more):
-        found = {"guests": dict(self.guests), "unfinished": [], "migrations": {}, "left": []}
+        found = {"guests": dict(self.guests), "unfinished": [], "migrations": {}, "purgeable": []}
         if self.broken and self.name == "hv1":
             found["unfinished"] = ["db1"]
             found["migrations"] = {"web1": {"target": "hv2", "at_work": False}}
-            found["left"] = ["old1@hv2"]
+            found["purgeable"] = ["old1@hv2"]
             found["target_leftovers"] = ["web1"]
         return found
 
     def migrate_locations(self, **_more):
-        here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
+        here = {
+            "host": self.name,
+            "file": "/c",
+            "valid_until": "2027-01-01 00:00:00",
+            "problem": None,
+        }
         unfinished = ["web1"] if self.broken and self.name == "hv1" else []
         target_leftovers = ["web1"] if self.broken and self.name == "hv1" else []
         real = self.real["virt.migrate_locations"]
@@ -176,7 +182,7 @@ class Host:
         place = {"path": "/i/s"}
         if test:
             return {"delete": ["/i/a"], "keep": {}, "shared": {"/i/s": place}}
-        return {"deleted": ["/i/a"], "kept": {}}
+        return {"deleted": ["/i/a"], "retained": {}}
 
     def get_xml(self, **_more):
         disk = "<disk type='file'><source file='/n/a'/></disk>"
@@ -195,19 +201,30 @@ class Host:
         return {"web1": {"target": "hv2", "at_work": False}} if self.broken else {}
 
     def migratable(self, **_more):
-        here = {"host": self.name, "file": "/c", "until": "2027-01-01 00:00:00", "wrong": None}
-        return {"migratable": True, "reasons": [], "standing": False, "disks": {"vda": "copied"},
+        here = {
+            "host": self.name,
+            "file": "/c",
+            "valid_until": "2027-01-01 00:00:00",
+            "problem": None,
+        }
+        return {"migratable": True, "reasons": [], "pinned": False, "disks": {"vda": "copied"},
                 "certificates": [here]}  # fmt: skip
 
     def migrate(self, vm_, target, **_more):
         self.cloud.hosts_[target].guests[vm_] = self.guests.pop(vm_)
         return {"name": vm_, "outcome": "moved", "source": self.name, "target": target,
-                "live": True, "kept": {"/i/x": "not its own"}, "transport": "TLS",
+                "live": True, "retained": {"/i/x": "not its own"}, "transport": "TLS",
                 "time_ms": 900.0, "downtime_ms": 9, "memory_bytes": 1, "disk_bytes": 2,
                 "disks": {"vda": "copy"}, "deleted": ["/i/a"]}  # fmt: skip
 
     def migrate_recover(self, vm_, **_more):
-        return {"name": vm_, "outcome": "undone", "deleted": ["/i/a"], "kept": {}, "left": {}}
+        return {
+            "name": vm_,
+            "outcome": "undone",
+            "deleted": ["/i/a"],
+            "retained": {},
+            "leftovers": {},
+        }
 
     def maintenance(self, reason=None, guests=None, off=False, **_more):
         if reason:
@@ -247,7 +264,7 @@ class Host:
     def revert_snapshot(self, test=False, **_more):
         place = {"path": "/i/s"}
         told = {"reverted": "s1", "deleted": ["s2"]}
-        return {**told, "shared": {"/i/s": place}, "own": {"/i/s": place}} if test else told
+        return {**told, "shared": {"/i/s": place}, "guest_disks": {"/i/s": place}} if test else told
 
     def delete_snapshots(self, test=False, **_more):
         return {**self.revert_snapshot(test=test), "deleted": {"s1": True, "s2": True}}

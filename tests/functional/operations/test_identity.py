@@ -170,7 +170,11 @@ def test_a_new_name_takes_key_and_pillar_along(named, store, pairs, report, monk
         if not kwarg.get("test"):
             held.extend(lock.guest_owner(named.opts, name) for name in ("db1", "web1"))
             kept = {"/nas/db1_b": "nfs4", "/nas/db1_a": "used by x"}
-            return {**real(**kwarg), "kept": kept, "warnings": ["web1 has a Wi-Fi that is left"]}
+            return {
+                **real(**kwarg),
+                "unrenamed": kept,
+                "warnings": ["web1 has a Wi-Fi that is left"],
+            }
         return real(**kwarg)
 
     named.modules["virt.rename"] = rename

@@ -91,7 +91,7 @@ class Host:
         """The files that no guest has and no list names."""
         told = {
             os.path.basename(path)
-            for about in self.left()["made"].values()
+            for about in self.left()["orphaned_disks"].values()
             for path in (*about["disks"], *about["unsure"])
         }
         inactive = libvirt.VIR_DOMAIN_XML_INACTIVE
@@ -132,7 +132,7 @@ class Update(Host):
             self.act()
         except Exception as exc:
             # made by libvirt a moment before it could be known as ours
-            [path] = self.left()["made"]["g1"]["unsure"]
+            [path] = self.left()["orphaned_disks"]["g1"]["unsure"]
             assert path in str(exc) or "g1_pooled" in str(exc)
             os.unlink(path)
             with self.conn() as conn:
@@ -140,7 +140,7 @@ class Update(Host):
             self.act()
         assert self.act() == []
         assert self.files() == ["g1_copy.qcow2", "g1_empty.raw", "g1_pooled"]
-        assert self.left()["made"] == {}
+        assert self.left()["orphaned_disks"] == {}
         assert not os.listdir(self.folder / "making")
         assert not os.listdir(self.folder / "arrivals")
         self.call("purge", "g1")
@@ -179,7 +179,7 @@ class Rename(Host):
         assert self.call("list_domains") == ["web2"]
         # one that was killed when all was done has left notes, by both names, of nothing
         for name in ("web1", "web2"):
-            if self.left()["made"] or os.listdir(self.folder / "making"):
+            if self.left()["orphaned_disks"] or os.listdir(self.folder / "making"):
                 assert self.call("remove_made", name) is True
         assert self.files() == ["web2_data", "web2_system.raw"]
         assert {(self.images / file).read_bytes() for file in self.files()} == {OURS}

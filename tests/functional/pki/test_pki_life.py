@@ -815,9 +815,9 @@ def test_until_when_the_certificates_of_a_host_hold_is_read_from_its_files(tmp_p
     (base / "qemu/server-cert.pem").write_text("no certificate")
     found = validity.local_certificates("hv1", base, conf)
     assert sorted(found) == ["client", "qemu-client"]
-    assert (found["client"].host, found["client"].wrong) == ("hv1", None)
-    assert found["client"].until > str(certs.utcnow() + 800 * DAY)
-    assert found["qemu-client"].wrong.startswith("expired on 20")
+    assert (found["client"].host, found["client"].problem) == ("hv1", None)
+    assert found["client"].valid_until > str(certs.utcnow() + 800 * DAY)
+    assert found["qemu-client"].problem.startswith("expired on 20")
     conf.write_text(f'migrate_tls_x509_cert_dir = "{base}/qemu"\n')
     assert sorted(validity.local_certificates("hv1", base, conf)) == ["client", "qemu-client"]
     conf.write_text(f'migrate_tls_x509_cert_dir = "{tmp_path}/other"\n')

@@ -144,7 +144,7 @@ def test_the_digest_is_the_same_by_each_way(installed, extmods):
     content = publish.packed(paths.REPOSITORY, names)
     (extmods / "utils/saltvirt" / publish.ARCHIVE).write_bytes(content)
     packed = salt(installed, extmods, "say(**salt.loader.minion_mods(opts)['virt.versions']())")
-    assert [one["way"] for one in (by_pip, by_sync, packed)] == ["pip", "sync", "sync"]
+    assert [one["install_method"] for one in (by_pip, by_sync, packed)] == ["pip", "sync", "sync"]
     assert by_pip["digest"] == by_sync["digest"] == packed["digest"]
     assert len(packed["digest"]) == 12
     (extmods / "utils/saltvirt" / publish.ARCHIVE).unlink()

@@ -168,6 +168,6 @@ def test_an_expired_certificate_is_named(cloud, guests, host, pem, key):
         cloud.exec(host, f"cat /root/kept.pem > {pem}")
     assert done.rc == 1
     assert f"{pem} on {host} expired on 20" in done.stdout
-    assert [entry["file"] for entry in found["certificates"] if entry["wrong"]] == [pem]
+    assert [entry["file"] for entry in found["certificates"] if entry["problem"]] == [pem]
     assert len(found["certificates"]) == 4
     guest.is_whole_on("hv1")

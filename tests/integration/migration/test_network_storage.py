@@ -81,7 +81,7 @@ def test_a_running_and_a_stopped_guest_move_and_their_disk_stays(served, pools, 
     one.start("hv1")
     answer = served.call("hv1", "virt.migrate", one.name, "hv2", timeout=200)
     assert answer["disks"] == {"vda": "shared"}, answer
-    assert (answer["deleted"], answer["kept"], answer["disk_bytes"]) == ([], {}, 0)
+    assert (answer["deleted"], answer["retained"], answer["disk_bytes"]) == ([], {}, 0)
     assert one.states() == {"hv2": "running"}
     one.counts_on("hv2")
     served.exec("hv2", ["virsh", "-q", "destroy", one.name])

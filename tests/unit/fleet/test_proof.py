@@ -340,13 +340,13 @@ def test_no_event_of_a_minion_breaks_or_holds_up_an_operation(
 
     def say(fun, jid):
         if fun == "virt.migrate":
-            yield "hv1", signed(minions, "hv1", jid, fun, {"outcome": "moved", "kept": {}}), 20
+            yield "hv1", signed(minions, "hv1", jid, fun, {"outcome": "moved", "retained": {}}), 20
         if fun == client.WORKING:
             yield "hv1", signed(minions, "hv1", jid, fun, {"pid": 1})
 
     options = {"watch": ("salt/virt/migrate/web1/", breaks)} if watched else {}
     found, took_s = ask(say, "virt.migrate", long=True, **options)
-    assert found.data == {"outcome": "moved", "kept": {}}
+    assert found.data == {"outcome": "moved", "retained": {}}
     assert took_s >= 20
 
 

@@ -150,7 +150,7 @@ def test_where_a_migration_went_is_said_as_far_as_it_is_known(cloud, target, wor
 
 
 def test_a_journal_that_cannot_be_read_is_for_a_person(cloud):
-    cloud.left["hv2"]["migrations"]["m"] = {"target": "", "at_work": False, "wrong": "x.json: no"}
+    cloud.left["hv2"]["migrations"]["m"] = {"target": "", "at_work": False, "problem": "x.json: no"}
     [found] = repair.select_findings(repair.find_leftovers(cloud)[0], name="m")
     assert found.repair is None
     assert "x.json: no" in found.remedy
@@ -399,7 +399,7 @@ def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
 
 
 def test_what_the_target_took_away_is_not_called_left(cloud, monkeypatch):
-    said = {"left": {}, "kept": {"/a": "it stays", "/b": "a device"}, "outcome": "undone"}
+    said = {"leftovers": {}, "retained": {"/a": "it stays", "/b": "a device"}, "outcome": "undone"}
     cloud.call = lambda *_args, **_more: said
     monkeypatch.setattr(repair.target_leftovers, "clean_everywhere", lambda *_: (["/a"], {}, {}))
     with pytest.raises(errors.OperationFailed) as caught:
@@ -412,7 +412,7 @@ def test_the_key_of_a_guest_whose_migration_is_completed_goes_with_it(
     cloud, monkeypatch, outcome, new
 ):
     """Else a purge would leave it, and its old host would stay the one that answers for it."""
-    cloud.call = lambda *_args, **_more: {"outcome": outcome, "deleted": [], "kept": {}}
+    cloud.call = lambda *_args, **_more: {"outcome": outcome, "deleted": [], "retained": {}}
     cloud.left["hv1"]["guests"]["m"] = "running"
     bound = []
     monkeypatch.setattr(
@@ -439,7 +439,7 @@ def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(t
 
 def test_what_a_target_still_holds_says_nothing_of_a_guest_on_two_hosts(cloud):
     """The one is taken away by the migration's own clean-up, of the other a person decides."""
-    cloud.left["hv1"]["left"] = ["two@hv3"]
+    cloud.left["hv1"]["purgeable"] = ["two@hv3"]
     found = [one.id for one in repair.find_leftovers(cloud)[0] if one.guest == "two"]
     assert sorted(found) == ["left-on-target:two:hv3", "two-hosts:two"]
 
@@ -477,8 +477,13 @@ def test_a_damaged_note_of_what_was_begun_names_nothing(tmp_path, note):
 
 def with_disks(unsure=None, **more):
     """A host that has disks which were being made for web1."""
-    made = {"what": "virt.update", "disks": ["/i/web1_data.raw"], "unsure": unsure or {}, **more}
-    return {**left(["web1"]), "made": {"web1": made}}
+    made = {
+        "operation": "virt.update",
+        "disks": ["/i/web1_data.raw"],
+        "unsure": unsure or {},
+        **more,
+    }
+    return {**left(["web1"]), "orphaned_disks": {"web1": made}}
 
 
 def test_disks_that_an_update_has_made_for_no_guest_are_named_and_taken_away(tmp_path):
@@ -554,7 +559,9 @@ def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(clo
 
     def clean(host, function, kwarg=None, **options):
         real(host, function, {**kwarg, "test": False}, **options)
-        return {"delete": [], "keep": kept} if kwarg.get("test") else {"deleted": [], "kept": kept}
+        return (
+            {"delete": [], "keep": kept} if kwarg.get("test") else {"deleted": [], "retained": kept}
+        )
 
     cloud.call = clean
     assert repair.repair_all([one], Silent())[1]["web1"].endswith("hv1: /a stays: used by db1")
@@ -564,17 +571,17 @@ def test_what_an_undone_migration_left_on_its_target_is_found_and_taken_away(clo
 
 
 def test_what_was_handed_to_a_target_that_is_silent_is_not_called_removed(cloud):
-    cloud.left["hv1"]["left"] = ["web1@hv3"]
+    cloud.left["hv1"]["purgeable"] = ["web1@hv3"]
     (one,) = repair.select_findings(repair.find_leftovers(cloud)[0], "web1")
     kept = {"/a": "it stays until hv3 knows that nobody uses it"}
-    said = {"outcome": "nothing", "left": {}, "kept": kept}
+    said = {"outcome": "nothing", "leftovers": {}, "retained": kept}
     cloud.call = lambda *_args, **_more: said
     assert repair.repair_all([one], Silent())[1]["web1"].endswith("/a stays: " + kept["/a"])
-    said = {"outcome": "moved", "left": {}, "kept": {"/b": "used by db1"}}
+    said = {"outcome": "moved", "leftovers": {}, "retained": {"/b": "used by db1"}}
     assert repair.repair_all([one], Silent()) == ({"web1": "removed from hv3"}, {})
 
 
-@pytest.mark.parametrize("said", [{}, {"left": {"hv3": "it does not answer"}}])
+@pytest.mark.parametrize("said", [{}, {"leftovers": {"hv3": "it does not answer"}}])
 def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, monkeypatch, said):
     asked = []
 

@@ -147,5 +147,7 @@ def recover(
         elif lost:
             raise errors.InvalidInput(f"no migration of {job.name} from here is unfinished")
         deleted, retained, unreachable = unreachable_target.hand_over(job)
-        retained = {**result.kept, **retained}
-        return replace(result, deleted=(*result.deleted, *deleted), kept=retained, left=unreachable)
+        retained = {**result.retained, **retained}
+        return replace(
+            result, deleted=(*result.deleted, *deleted), retained=retained, leftovers=unreachable
+        )

@@ -285,7 +285,7 @@ class Migration:
             raise errors.MigrationFailed(f"{_message(exc)}; {unsure}; {_RETRY_HINT}") from exc
         if result.outcome == recovery.MOVED:
             return replace(self._result(None), **vars(result))
-        raise self._stays(exc, self._describe_retained(result.kept)) from exc
+        raise self._stays(exc, self._describe_retained(result.retained)) from exc
 
     def _stays(self, exc: BaseException, detail: str | None = None) -> errors.MigrationFailed:
         verb = "runs" if self.report.active else "stays"
@@ -322,7 +322,7 @@ class Migration:
             deleted, retained = confirm.remove_source(self.conn, self.report, self.entry.left)
         self._complete()
         result = replace(result, checkpoints_lost=lost_checkpoints or None)
-        return replace(result, deleted=tuple(deleted), kept=retained)
+        return replace(result, deleted=tuple(deleted), retained=retained)
 
     def _complete(self) -> None:
         """Release the reservation, as the guest itself counts on the target now. If the target

@@ -160,7 +160,7 @@ def describe(
     try:
         entry = read_entry()
     except errors.BadAnswer as exc:
-        return UnfinishedMigration("", wrong=str(exc))
+        return UnfinishedMigration("", problem=str(exc))
     if entry is None:
         return None
     uuid = entry.report.uuid if isinstance(entry, JournalEntry) else None

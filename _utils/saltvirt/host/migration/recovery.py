@@ -211,7 +211,7 @@ def moved_elsewhere(
     reason = f"{name} is now on {hosts}: check it there before you delete this file"
     return RecoveryResult(
         name=name, outcome=MOVED, source=report.host, target=hosts, live=report.active,
-        kept={} if entry.keep_source else dict.fromkeys(entry.left, reason),
+        retained={} if entry.keep_source else dict.fromkeys(entry.left, reason),
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def _end_removed(
     _clean_target(peer, entry)
     retained = dict.fromkeys(entry.left, f"{name} created this file before it was removed")
     return RecoveryResult(
-        name=name, outcome=outcome.REMOVED, source=entry.report.host, kept=retained
+        name=name, outcome=outcome.REMOVED, source=entry.report.host, retained=retained
     )
 
 
@@ -301,7 +301,7 @@ def _settle(
         target=peer.getHostname(),
         live=report.active,
         deleted=tuple(deleted),
-        kept=retained,
+        retained=retained,
         checkpoints_lost=lost_checkpoints or None,
     )
 
@@ -408,7 +408,7 @@ def _end_replaced(
         outcome=decision,
         target=target,
         deleted=tuple(deleted or ()),
-        kept=retained,
+        retained=retained,
     )
 
 

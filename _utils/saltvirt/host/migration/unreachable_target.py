@@ -110,7 +110,7 @@ def _end_detached(
     )  # fmt: skip
     message_file.write(path, leftovers)
     journal.close()
-    return replace(result, left={host: "it does not answer"})
+    return replace(result, leftovers={host: "it does not answer"})
 
 
 def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) -> RecoveryResult:
@@ -119,7 +119,7 @@ def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) 
     reason = f"{journal.name} was migrated to {host}, which is lost: this may be its last copy"
     journal.close()
     retained = dict.fromkeys(entry.left, reason)
-    return RecoveryResult(name=journal.name, outcome=recovery.MOVED, target=host, kept=retained)
+    return RecoveryResult(name=journal.name, outcome=recovery.MOVED, target=host, retained=retained)
 
 
 def _settle_on_source(
@@ -169,7 +169,11 @@ def unfinished(journals: str = move_journal.FOLDER) -> dict[str, UnfinishedMigra
     """Return these records like ``move_journal.unfinished``."""
     keys = leftover_keys(journals)
     by_key = {key: move_journal.describe(functools.partial(_read, journals, key)) for key in keys}
-    return {key: replace(migration, left=True) for key, migration in by_key.items() if migration}
+    return {
+        key: replace(migration, has_leftovers=True)
+        for key, migration in by_key.items()
+        if migration
+    }
 
 
 def hand_over(

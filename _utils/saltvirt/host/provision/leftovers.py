@@ -28,10 +28,10 @@ def read(conn: libvirt.virConnect, locks: str) -> Leftovers:
         used={name: evidence for name, evidence in unfinished.items() if evidence},
         migrations=move_journal.unfinished(),
         at_work=guest_lock.owners(locks),
-        left=tuple(unreachable_target.leftover_keys(move_journal.FOLDER)),
+        purgeable=tuple(unreachable_target.leftover_keys(move_journal.FOLDER)),
         target_leftovers=tuple(target_leftovers.names()),
         operations=operations(conn),
-        made=disk_journal.unfinished(conn),
+        orphaned_disks=disk_journal.unfinished(conn),
     )
 
 

@@ -190,7 +190,7 @@ class GuestRename:
             uuid=self.dom.UUIDString(),
             state=lookup.state(self.dom),
             disks=tuple(move.new for move in disk_moves),
-            kept=self.unmoved,
+            unrenamed=self.unmoved,
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
@@ -325,4 +325,4 @@ def preview(
     with translated(f"rename {name} to {guest.name}"):
         guest_rename = GuestRename(conn, lookup.lookup(conn, name), guest, tools)
         plan = {"disks": {move.old: move.new for move in guest_rename.check()}}
-        return {**plan, "kept": guest_rename.unmoved} if guest_rename.unmoved else plan
+        return {**plan, "unrenamed": guest_rename.unmoved} if guest_rename.unmoved else plan

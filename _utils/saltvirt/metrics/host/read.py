@@ -102,8 +102,8 @@ def read_files(get: settings.Get, host: str, certificates: Certificates) -> list
         ]),
         gauge("certificate_not_after_timestamp_seconds",
               "Expiry of a certificate that the host presents to others.",
-              [Sample({**labels, "use": use}, datetime.fromisoformat(certificate.until).timestamp())
-               for use, certificate in sorted(certificates().items())]),
+              [Sample({**labels, "use": use}, datetime.fromisoformat(cert.valid_until).timestamp())
+               for use, cert in sorted(certificates().items())]),
     ]  # fmt: skip
 
 

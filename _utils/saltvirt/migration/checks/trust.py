@@ -37,9 +37,9 @@ def invalid_reasons(
 ) -> Iterator[str]:
     """Yield a sentence for each certificate that is not valid."""
     for certificate in required(certificates, transport):
-        if certificate.wrong:
+        if certificate.problem:
             yield (
-                f"{certificate.file} on {certificate.host} {certificate.wrong}: apply "
+                f"{certificate.file} on {certificate.host} {certificate.problem}: apply "
                 f"libvirt.keys there"
             )
 

@@ -25,10 +25,10 @@ def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -
     """
     versions_by_host, unreachable = VERSIONS.gather(fleet, fleet.hosts(host), HostRequest())
     lagging = {
-        name: f"another version than the master's: {_CURE.get(host_versions.way, '').format(name)}"
-        for name,
-        host_versions in versions_by_host.items() if host_versions.digest != master_versions.digest
-    }  # fmt: skip
+        name: f"another version than the master's: {_cure(name, host_versions)}"
+        for name, host_versions in versions_by_host.items()
+        if host_versions.digest != master_versions.digest
+    }
     hosts = {name: host_versions.to_answer() for name, host_versions in versions_by_host.items()}
     hosts |= {name: {"error": reason} for name, reason in unreachable.items()}
     return {
@@ -36,6 +36,10 @@ def versions(fleet: Fleet, master_versions: Versions, host: str | None = None) -
         "hosts": dict(sorted(hosts.items())),
         "lagging": lagging,
     }
+
+
+def _cure(host: str, host_versions: Versions) -> str:
+    return _CURE.get(host_versions.install_method, "").format(host)
 
 
 def table(report: dict[str, Any]) -> list[list[Any]]:
@@ -49,5 +53,5 @@ def table(report: dict[str, Any]) -> list[list[Any]]:
 
 
 def _row(name: str, host_report: dict[str, Any], note: str) -> list[Any]:
-    keys = ("salt_virt", "way", "digest", "salt", "python", "libvirt")
+    keys = ("salt_virt", "install_method", "digest", "salt", "python", "libvirt")
     return [name, *(host_report.get(key) or "" for key in keys), note]

@@ -214,7 +214,7 @@ class RenameGuest(_NewName):
                 self._delete_old_key(host)
         changes = {"name": {"old": name, "new": new}, "disks": [*renamed.disks]}
         comment = f"{name} on {host} was renamed to {new}"
-        for path, reason in sorted(renamed.kept.items()):
+        for path, reason in sorted(renamed.unrenamed.items()):
             comment += f"; {path} keeps its name: {reason}"
         comment = "; ".join((comment, *renamed.warnings))
         return Result(new, comment, changes, {"host": host})

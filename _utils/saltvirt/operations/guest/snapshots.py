@@ -92,7 +92,7 @@ def plan(
     """
     planned_change = call.ask(fleet, host, replace(request, test=True), long=False)
     file_locations = (
-        {**planned_change.own, **planned_change.shared} if planned_change.shared else {}
+        {**planned_change.guest_disks, **planned_change.shared} if planned_change.shared else {}
     )
     _, reasons = shared_storage_check.unused_elsewhere(fleet, host, file_locations)
     for path in sorted(set(planned_change.shared) & set(reasons)):

@@ -212,7 +212,7 @@ def parse_request(
 
 def _next_may_take(request: MigrationRequest, answer: MigrationCheck) -> bool:
     """Return whether this target refuses the guest, and another one may be tried."""
-    return request.allow_others and not answer.standing
+    return request.allow_others and not answer.pinned
 
 
 def examine(fleet: Fleet, name: str, target: str | None = None) -> MigrationCheck:
@@ -249,8 +249,8 @@ def verdict(name: str, target: str, examination: MigrationCheck) -> str:
             "disks: " + ", ".join(f"{disk} {method}" for disk, method in examination.disks.items())
         )
     if examination.certificates:
-        first = min(examination.certificates, key=lambda certificate: certificate.until)
-        parts.append(f"certificates are valid until {first.until[:10]} ({first.host})")
+        first = min(examination.certificates, key=lambda certificate: certificate.valid_until)
+        parts.append(f"certificates are valid until {first.valid_until[:10]} ({first.host})")
     return "; ".join(parts)
 
 
@@ -563,14 +563,16 @@ class Migrate:
     def _clean_source(self, source: str, done: RecoveryResult) -> RecoveryResult:
         """Return the source's answer, after the other hosts were asked about files that the source
         could not delete alone."""
-        if not done.kept:
+        if not done.retained:
             return done
         try:
             deleted, still_retained = target_leftovers.clean(self.fleet, source, self.name)
         except errors.VirtError:
             return done
-        retained = {path: reason for path, reason in done.kept.items() if path not in deleted}
-        return replace(done, deleted=(*done.deleted, *deleted), kept={**retained, **still_retained})
+        retained = {path: reason for path, reason in done.retained.items() if path not in deleted}
+        return replace(
+            done, deleted=(*done.deleted, *deleted), retained={**retained, **still_retained}
+        )
 
     def _wait(self, reason: str) -> None:
         self._has_waited = True
@@ -673,7 +675,7 @@ def _summary(name: str, source: str, target: str, done: RecoveryResult) -> str:
         text += f" over {done.transport}"
         text += f" in {done.time_ms / 1000:.1f} s" if done.time_ms is not None else ""
         text += f"; downtime {done.downtime_ms} ms" if done.downtime_ms is not None else ""
-    notes = [f"{path} was left on {source}: {reason}" for path, reason in done.kept.items()]
+    notes = [f"{path} was left on {source}: {reason}" for path, reason in done.retained.items()]
     lost_checkpoints = (done.checkpoints_lost or {}).items()
     notes += [
         f"checkpoint {checkpoint} does not exist on {target}: {reason}"

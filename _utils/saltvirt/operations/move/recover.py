@@ -52,9 +52,11 @@ def recover(
         recovery = replace(
             recovery,
             deleted=(*recovery.deleted, *deleted),
-            left={**recovery.leftovers_by_host, **leftovers},
-            kept={
-                path: reason for path, reason in recovery.kept.items() if path not in target_paths
+            leftovers={**recovery.leftovers_by_host, **leftovers},
+            retained={
+                path: reason
+                for path, reason in recovery.retained.items()
+                if path not in target_paths
             },
         )
         if host:
@@ -131,11 +133,11 @@ def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
     ]
     undone = f"{name} is on {host}" if leftovers else f"{name} is on {host}; the target was cleaned"
     moved = f"{name} is on {recovery.target or 'the target'}" + (
-        "" if recovery.kept else f"; {host} was cleaned"
+        "" if recovery.retained else f"; {host} was cleaned"
     )
     removed = f"{name} was removed, and its migration from {host} has ended"
     outcomes = {migrate.MOVED: moved, "undone": undone, "removed": removed}
-    retained = [target_leftovers.retained_text(recovery.kept)] if recovery.kept else []
+    retained = [target_leftovers.retained_text(recovery.retained)] if recovery.retained else []
     next_steps = [target_leftovers.retry_hint(name)] if leftovers else []
     nothing = f"{name}: it has no unfinished migration"
     return "; ".join([outcomes.get(recovery.outcome, nothing), *retained, *leftovers, *next_steps])

@@ -31,7 +31,9 @@ def clean(fleet: Fleet, host: str, name: str) -> tuple[list[str], dict[str, str]
         return [], {}
     unused, reasons = shared_storage_check.unused_elsewhere(fleet, host, plan.shared)
     done = CLEAN_UP.ask(fleet, host, CleanRequest(name, tuple(unused)))
-    return [*done.deleted], {path: reasons.get(path, reason) for path, reason in done.kept.items()}
+    return [*done.deleted], {
+        path: reasons.get(path, reason) for path, reason in done.retained.items()
+    }
 
 
 def clean_everywhere(fleet: Fleet, name: str) -> tuple[list[str], dict[str, str], dict[str, str]]:

@@ -124,7 +124,9 @@ def test_a_volume_that_libvirt_cannot_rename_is_named_and_is_not_the_next_guests
     given = {"disk": None, "disks": [{"name": "root", "size": 4, "pool": "default-pool"}]}
     host.init("web1", **given)
     words = "libvirt cannot rename the volumes of pool default-pool"
-    assert host.modules["virt.rename"]("web1", "web2")["kept"] == {"/default-pool/web1_root": words}
+    assert host.modules["virt.rename"]("web1", "web2")["unrenamed"] == {
+        "/default-pool/web1_root": words
+    }
     with pytest.raises(
         errors.AlreadyExists, match=r"web1_root already: it is a disk of web2: give"
     ):
@@ -348,7 +350,7 @@ def test_a_file_that_another_guest_stands_on_keeps_its_name(web1):
     top = on_top_of(base, web1.images / "top.qcow2")["source_file"]
     web1.conn.defineXML(above(top))
     made = web1.modules["virt.rename"]("web1", "web2")
-    assert made["kept"] == {str(base): "used by above"}
+    assert made["unrenamed"] == {str(base): "used by above"}
     assert base.exists()
     assert str(base) in web1.conn.lookupByName("web2").XMLDesc()
 
@@ -358,9 +360,9 @@ def test_a_disk_that_other_hosts_may_have_keeps_its_name_and_is_named(web1, monk
     monkeypatch.setattr(usage, "others_may_have", lambda conn, path: "nfs4")
     path = str(web1.images / "web1_system.qcow2")
     assert web1.modules["virt.rename"]("web1", "web2", test=True)["disks"] == {}
-    assert path in web1.modules["virt.rename"]("web1", "web2", test=True)["kept"]
+    assert path in web1.modules["virt.rename"]("web1", "web2", test=True)["unrenamed"]
     made = web1.modules["virt.rename"]("web1", "web2")
-    assert made["kept"][path] == "other hosts may use it (nfs4)"
+    assert made["unrenamed"][path] == "other hosts may use it (nfs4)"
     assert made["disks"] == [] and path in web1.conn.lookupByName("web2").XMLDesc()
 
 
@@ -473,7 +475,7 @@ def test_the_variables_of_its_firmware_are_renamed_with_their_guest(web1, tmp_pa
     assert str(old) not in web1.conn.lookupByName("web2").XMLDesc()
     assert not old.exists()
     assert (new.read_bytes() if new.exists() else None) == (b"web1's" if there else None)
-    assert asking.answer(web1.modules, "virt.leftovers")["made"] == {}
+    assert asking.answer(web1.modules, "virt.leftovers")["orphaned_disks"] == {}
 
 
 def test_variables_that_only_a_running_guest_names_are_renamed_too(web1, tmp_path, monkeypatch):
@@ -512,7 +514,7 @@ def test_variables_that_keep_their_name(web1, tmp_path, whose, monkeypatch):
     if shared:
         monkeypatch.setattr(usage, "others_may_have", lambda conn, path: "nfs4")
     made = web1.modules["virt.rename"]("web1", "web2")
-    assert made.get("kept", {}).get(str(path)) == (f"{whose} (nfs4)" if shared else None)
+    assert made.get("unrenamed", {}).get(str(path)) == (f"{whose} (nfs4)" if shared else None)
     assert str(path) in web1.conn.lookupByName("web2").XMLDesc()
     assert path.exists()
 

@@ -443,7 +443,7 @@ class Cloud:
         if kwarg.get("test"):
             return {"delete": [], "keep": {"/nfs/a": "?"}, "shared": {"/nfs/a": {"path": "/nfs/a"}}}
         gone = kwarg["unused"]
-        return {"deleted": gone, "kept": {} if gone else {"/nfs/a": "other hosts may use it"}}
+        return {"deleted": gone, "retained": {} if gone else {"/nfs/a": "other hosts may use it"}}
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_copy_that_ran_on_the_target_is_not_taken_for_ours(real, dom, job, def
         assert journal.read()
         real.lookupByName("web1").undefine()
     found = recovery.recover(dom.connect(), journal, job)
-    assert "may be newer" in found.kept[str(real.copy)]
+    assert "may be newer" in found.retained[str(real.copy)]
     assert target_leftovers.names() == []
     assert real.copy.read_bytes() == b"newer"
 

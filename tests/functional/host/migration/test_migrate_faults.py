@@ -183,15 +183,15 @@ def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
     broken_off(job, dom, phase, **more)
     done = api.recover(dom.connect(), job)
     assert done.outcome == outcome
-    assert "No route to host" in done.left["hv2"]
+    assert "No route to host" in done.leftovers["hv2"]
     assert unfinished(job) == ["web1@hv2"], "no migration is held up by it"
     target.up = True
     for path in (PROMISE, DISK):
         target.volume(path, make=True)
     done = api.recover(dom.connect(), job)
-    assert (done.outcome, done.left) == ("nothing", {})
+    assert (done.outcome, done.leftovers) == ("nothing", {})
     assert done.deleted == (PROMISE,)
-    assert "salt-run virt.migrate_recover web1" in done.kept[DISK]
+    assert "salt-run virt.migrate_recover web1" in done.retained[DISK]
     assert target.volume(DISK), "who uses it there only that host can tell"
     assert unfinished(job) == []
     assert target_leftovers.names() == ["web1"]
@@ -211,7 +211,7 @@ def test_a_dead_target_that_may_run_it_is_for_a_person(job, target, dom):
     assert (unfinished(job), given_up) == (["web1"], [])
     done = api.recover(dom.connect(), job, lost="hv2")
     assert given_up == ["hv2"]
-    assert (done.outcome, list(done.left)) == ("undone", ["hv2"])
+    assert (done.outcome, list(done.leftovers)) == ("undone", ["hv2"])
     assert dom.isActive()
     with pytest.raises(errors.InvalidInput, match="no migration of web1 from here is unfinished"):
         api.recover(dom.connect(), job, lost="hv2")
@@ -247,7 +247,7 @@ def test_what_was_left_stays_when_the_guest_is_there_again(job, target, dom, bac
             GuestReport("web1", "u", "hv1", False, "shutdown", memory_kib=65536), []
         )
         target.volume(now, make=True)
-    why = api.recover(dom.connect(), job).left["hv2"]
+    why = api.recover(dom.connect(), job).leftovers["hv2"]
     assert ("has a guest web1" if back == "as a guest" else "being migrated to hv2 again") in why
     assert target.volume(DISK)
     assert unfinished(job) == ["web1@hv2"]
@@ -267,7 +267,7 @@ def test_a_damaged_note_of_what_was_left_holds_up_its_own_guest_alone(job, dom, 
         else:
             pathlib.Path(path).write_bytes(content)
         told = unreachable_target.unfinished(job.journals)[os.path.basename(path)[:-5]]
-        assert path in told.wrong
+        assert path in told.problem
     assert unreachable_target.leftover_keys(job.journals) == ["db9@hv2", "web1@hv2"]
     assert unreachable_target.hand_over(job, "hv3") == ([], {}, {})
     gone, kept, still = unreachable_target.hand_over(job)
@@ -289,7 +289,7 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     target.up = True
     done = api.recover(conn, job)
     assert done.outcome == "moved"
-    assert "is no longer on" in done.kept[str(disk)]
+    assert "is no longer on" in done.retained[str(disk)]
     assert disk.exists()
 
 

@@ -100,7 +100,7 @@ def test_a_file_in_which_something_else_is_is_named(tmp_path, text, words):
         journal.write(ENTRY)
     listed = move_journal.unfinished(tmp_path)
     assert listed["db1"] == UnfinishedMigration(ENTRY.target, uuid="u")
-    assert listed["web1"] == UnfinishedMigration("", wrong=str(said.value))
+    assert listed["web1"] == UnfinishedMigration("", problem=str(said.value))
 
 
 def mode(path):

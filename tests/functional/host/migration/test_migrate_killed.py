@@ -105,7 +105,7 @@ def killed_at(line):
         sys.settrace(Trace(traced, line, names))
         done = one.run()
         sys.settrace(None)
-    return done.kept
+    return done.retained
 
 def end():
     journal = MigrationJournal(journals, "web1")

@@ -78,7 +78,7 @@ def test_the_volume_moves_with_the_guest_and_is_deleted_at_the_source_once(pair)
     pair.define()
     before = pair.seed.read_bytes()
     done = api.migrate(pair.conn, pair.job)
-    assert (done.outcome, done.disks, done.kept) == ("moved", {"hda": "seed"}, {})
+    assert (done.outcome, done.disks, done.retained) == ("moved", {"hda": "seed"}, {})
     assert done.deleted == (str(pair.seed),)
     assert not pair.seed.exists()
     assert pair.there.read_bytes() == before

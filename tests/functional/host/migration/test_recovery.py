@@ -355,7 +355,7 @@ def test_of_a_guest_that_stays_the_target_is_cleaned(peer, dom, job, done):
     found = ended(dom, job)
     assert done == [("cleaned", ("/there",))]
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert (found.deleted, found.kept) == (("/there",), {"/busy": "open"})
+    assert (found.deleted, found.retained) == (("/there",), {"/busy": "open"})
     assert (found.source, found.target, found.live) == ("hv1", peer.getHostname(), False)
     assert departures.departure_reason("web1") is None
 
@@ -376,7 +376,7 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
     removed = [] if keep else [("removed", ("/here",))]
     assert done == [("released", ("/there",)), *removed]
     assert (found.outcome, found.live) == ("moved", True)
-    assert (found.deleted, found.kept) == (((), {}) if keep else (("/here",), {"/k": "used"}))
+    assert (found.deleted, found.retained) == (((), {}) if keep else (("/here",), {"/k": "used"}))
     assert there.autostart() == (phase == MOVING), "of a confirmed move it was set before"
     assert peer.getHostname() in departures.departure_reason("web1")
 
@@ -395,7 +395,7 @@ def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, j
     assert (done, journal.read().phase) == ([], phase)
     found = recovery.recover(conn, journal, job, removed=True)
     kept = {"/here": "web1 created this file before it was removed"}
-    assert (found.outcome, found.kept) == ("removed", kept)
+    assert (found.outcome, found.retained) == ("removed", kept)
     assert done == [("cleaned" if phase == PREPARING else "released", ("/there",))]
     assert journal.read() is None
 
@@ -411,7 +411,7 @@ def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job
     about = report(dom)
     found = ended(dom, job, about, phase=MOVED)
     why = f"web1 is no longer on {peer.getHostname()}: find it first"
-    assert (found.outcome, found.kept) == ("moved", {"/here": why})
+    assert (found.outcome, found.retained) == ("moved", {"/here": why})
     assert done == [("released", ("/there",))]
 
 
@@ -434,7 +434,7 @@ def test_what_was_made_for_a_guest_that_is_no_more(peer, dom, job, done, there):
     assert (found.name, found.outcome) == ("web1", "moved" if there else "undone")
     why = "another guest now has the name web1 on this host: check to which guest this file belongs"
     gone, kept = ((), {"/here": why}) if there else (("/there",), {"/busy": "open"})
-    assert (found.deleted, found.kept) == (gone, kept)
+    assert (found.deleted, found.retained) == (gone, kept)
     assert done == [("released" if there else "cleaned", ("/there",))]
     assert another.isPersistent()
 

@@ -32,7 +32,7 @@ def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, ph
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, job, about, phase=phase)
-    assert (found.outcome, found.target, found.kept) == ("moved", "hv3", {"/here": WHY})
+    assert (found.outcome, found.target, found.retained) == ("moved", "hv3", {"/here": WHY})
     made = "cleaned" if phase == PREPARING else "released"
     assert done == [(made, ("/there",))], "the target may keep disks on purpose (keep_source)"
     assert unfinished(job) == {}
@@ -42,7 +42,7 @@ def test_what_it_left_here_stays_and_its_migration_ends(peer, dom, job, done, ph
 def test_what_stays_here_on_purpose_is_not_named(peer, dom, job, done):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
-    assert end(conn, job, about, keep_source=True).kept == {}
+    assert end(conn, job, about, keep_source=True).retained == {}
 
 
 def test_an_old_definition_does_not_start_by_itself_beside_it(peer, dom, job, done):
@@ -79,9 +79,9 @@ def test_one_that_was_never_sent_is_here(peer, dom, job, done):
 def test_a_target_that_is_dead_is_not_needed(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
-    assert end(conn, dead, about).kept == {"/here": WHY}
+    assert end(conn, dead, about).retained == {"/here": WHY}
     assert unfinished(dead) == {} and unreachable_target.unfinished(dead.journals) == {}
-    assert end(conn, dead, about, phase=PREPARING).left == {"hv2": "no route to host"}
+    assert end(conn, dead, about, phase=PREPARING).leftovers == {"hv2": "no route to host"}
     assert [*unreachable_target.unfinished(dead.journals)] == ["web1@hv2"]
 
 
@@ -98,7 +98,7 @@ def test_a_guest_that_came_back_starts_with_its_host_as_before(peer, dom, job, d
     """Only the files here were still to be removed when its migration died."""
     dom.setAutostart(1)
     found = end(dom.connect(), job, report(dom), phase=MOVED)
-    assert (found.outcome, [*found.kept]) == ("moved", ["/here"])
+    assert (found.outcome, [*found.retained]) == ("moved", ["/here"])
     assert dom.autostart() and departures.departure_reason("web1") is None
 
 

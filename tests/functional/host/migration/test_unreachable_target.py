@@ -47,7 +47,7 @@ def note_of(job):
 def test_what_it_holds_is_written_down(dead, dom, lost):
     found = end(dom.connect(), dead, report(dom), lost, phase=PREPARING)
     assert (found.name, found.outcome) == ("web1", "undone")
-    assert found.left == {"hv2": "it does not answer"}
+    assert found.leftovers == {"hv2": "it does not answer"}
     note = note_of(dead)
     wanted = TargetLeftovers(
         "web1", ("/a",), None, ("/f",), uuid=dom.UUIDString(), target=URI,
@@ -112,7 +112,7 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
         end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
     found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
     why = "web1 was migrated to hv2, which is lost: this may be its last copy"
-    assert (found.outcome, found.target, found.kept) == ("moved", "hv2", {"/vm/web1": why})
+    assert (found.outcome, found.target, found.retained) == ("moved", "hv2", {"/vm/web1": why})
     assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
     assert unreachable_target.leftover_keys(dead.journals) == []
 
@@ -121,7 +121,7 @@ def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     found = end(conn, dead, about, phase=MOVING, over=True)
-    assert (found.outcome, list(found.left)) == ("nothing", ["hv2"])
+    assert (found.outcome, list(found.leftovers)) == ("nothing", ["hv2"])
 
 
 @pytest.mark.parametrize(("state", "after"), [("running", "running"), ("paused", "paused")])
@@ -206,7 +206,7 @@ def test_a_note_that_cannot_be_read_is_named_and_stays(peer, job, cleaned):
     words = "it recorded the leftovers of web1 on hv2: check its files there, and remove this file"
     assert path in still["hv2"]
     assert words in still["hv2"]
-    assert words in unreachable_target.unfinished(job.journals)["web1@hv2"].wrong
+    assert words in unreachable_target.unfinished(job.journals)["web1@hv2"].problem
     assert os.path.exists(path)
 
 
@@ -260,5 +260,5 @@ def test_its_own_reservation_does_not_count(peer, job, cleaned):
 def test_what_was_left_is_told_of_with_the_migrations(job):
     left(job)
     [(key, found)] = unreachable_target.unfinished(job.journals).items()
-    assert (key, found.target, found.left) == ("web1@hv2", URI, True)
+    assert (key, found.target, found.has_leftovers) == ("web1@hv2", URI, True)
     assert unreachable_target.unfinished(job.journals + "/none") == {}

@@ -61,7 +61,7 @@ def refused(guest, verb, *args, **kwargs):
     with pytest.raises(errors.VirtError) as caught:
         guest.modules[f"virt.{verb}"](*args, **kwargs)
     assert state(guest) == before
-    assert asking.answer(guest.modules, "virt.leftovers")["made"] == {}
+    assert asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"] == {}
     assert "\n" not in str(caught.value)
     assert not isinstance(caught.value, OSError), repr(caught.value)
     return str(caught.value)

@@ -140,19 +140,19 @@ def test_what_an_update_that_died_has_made_goes_before_the_next(guest, died):
     path = guest.images / "g1_data.raw"
     path.write_bytes(b"half")
     died.mark(path)
-    told = asking.answer(guest.modules, "virt.leftovers")["made"]
-    assert told == {"g1": {"what": "virt.update", "disks": [str(path)], "unsure": {}}}
+    told = asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"]
+    assert told == {"g1": {"operation": "virt.update", "disks": [str(path)], "unsure": {}}}
     assert guest.modules["virt.remove_made"]("g1", test=True) == {"delete": [str(path)], "keep": {}}
     assert path.exists()
     guest.update(disks=[SYSTEM, DATA])
     assert path.stat().st_size == 4 * MIB
-    assert asking.answer(guest.modules, "virt.leftovers")["made"] == {}
+    assert asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"] == {}
 
 
 def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
     path = guest.images / "g1_data.raw"
     path.write_bytes(b"theirs")
-    made = asking.answer(guest.modules, "virt.leftovers")["made"]["g1"]
+    made = asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"]["g1"]
     assert made["disks"] == []
     assert "look whose it is" in made["unsure"][str(path)]
     with pytest.raises(errors.VirtError, match=r"g1_data.raw stays: it cannot be proven"):
@@ -160,7 +160,9 @@ def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
     with pytest.raises(errors.VirtError, match=r"g1_data.raw already exists"):
         guest.modules["virt.update"]("g1", disks=[SYSTEM, DATA])
     assert path.read_bytes() == b"theirs"
-    assert asking.answer(guest.modules, "virt.leftovers")["made"]["g1"] == made, "it is still named"
+    assert asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"]["g1"] == made, (
+        "it is still named"
+    )
 
 
 def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
@@ -168,7 +170,7 @@ def test_what_another_guest_uses_by_now_is_no_leftover(guest, died):
     path.write_bytes(bytes(MIB))
     died.mark(path)
     guest.init("g2", disks=[{"name": "x", "source_file": str(path), "format": "raw"}])
-    assert asking.answer(guest.modules, "virt.leftovers")["made"] == {}
+    assert asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"] == {}
     assert guest.modules["virt.remove_made"]("g1") is True
     assert path.exists()
 

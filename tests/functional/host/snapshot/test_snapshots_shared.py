@@ -162,7 +162,7 @@ class Cloud:
         self.called.append((function, kwarg))
         assert long is ("unused" in kwarg), "a question has an end, a change all the time it takes"
         gone = {"deleted": []} if function == "virt.revert_snapshot" else {"deleted": {}}
-        return {"reverted": "a", "shared": {"/nfs/a": {}}, "own": {"/nfs/b": {}}, **gone}
+        return {"reverted": "a", "shared": {"/nfs/a": {}}, "guest_disks": {"/nfs/b": {}}, **gone}
 
 
 def test_the_runner_asks_all_hosts_before(monkeypatch):
@@ -180,11 +180,11 @@ def test_the_runner_asks_all_hosts_before(monkeypatch):
 def test_of_what_is_the_hosts_own_nobody_else_is_asked():
     class Host(Cloud):
         def call(self, host, function, kwarg=None, long=None):
-            return {"deleted": {}, "shared": {}, "own": {"/nfs/b": {}}}
+            return {"deleted": {}, "shared": {}, "guest_disks": {"/nfs/b": {}}}
 
     cloud = Host(Answer("hv2", error="down"))
     told, shared = plan(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
-    assert (told.own, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
+    assert (told.guest_disks, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
 
 
 @pytest.fixture

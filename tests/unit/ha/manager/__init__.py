@@ -74,7 +74,7 @@ class HaCloud(Cloud):
         return True
 
     def virt_migratable(self, _host, **_more):
-        return {"migratable": True, "reasons": [], "standing": False, "disks": {},
+        return {"migratable": True, "reasons": [], "pinned": False, "disks": {},
                 "certificates": []}  # fmt: skip
 
     def test_ping(self, _host):

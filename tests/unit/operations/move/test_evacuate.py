@@ -213,7 +213,7 @@ class Cloud:
         assert fun == "virt.migratable"
         for call in calls:
             why = self.pinned.get(call["vm_"], [])
-            yield Answer(host, {"migratable": not why, "reasons": why, "standing": bool(why)})
+            yield Answer(host, {"migratable": not why, "reasons": why, "pinned": bool(why)})
 
     def _vm_state(self, host):
         return {guest: "running" for guest, on in self.guests.items() if on == host}

@@ -16,7 +16,7 @@ from saltvirt.placement import account, policy
 DONE = {
     "name": "web1", "outcome": "moved", "source": "hv1", "target": "hv2", "live": True,
     "transport": "TLS", "time_ms": 1500, "downtime_ms": 80, "memory_bytes": 2**30,
-    "disk_bytes": 2**33, "disks": {"vda": "copy"}, "deleted": [], "kept": {},
+    "disk_bytes": 2**33, "disks": {"vda": "copy"}, "deleted": [], "retained": {},
 }  # fmt: skip
 
 
@@ -81,7 +81,7 @@ class Cloud:
         self.asked.append((host, "virt.migrate_clean"))
         kept = {path: why for path, why in self.kept.items() if path in files}
         self.left[host] = {vm_: list(kept)} if kept else {}
-        return {"deleted": [path for path in files if path not in kept], "kept": kept}
+        return {"deleted": [path for path in files if path not in kept], "retained": kept}
 
     def fire_event(self, tag, data):
         pass
@@ -216,7 +216,7 @@ def test_bad_input_asks_no_host_to_do_anything(tmp_path, name, target, kind, wor
 
 
 def test_a_host_that_only_had_to_end_an_earlier_attempt(tmp_path):
-    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "kept": {"/a": "used"}})
+    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "retained": {"/a": "used"}})
     cloud = Cloud(tmp_path, answer=ended, hv1={"web1": "running"}, hv2={})
     said = run(cloud)["web1"]["comment"]
     assert said == "web1 was moved from hv1 to hv2; /a was left on hv1: used"
@@ -247,7 +247,7 @@ def test_an_attempt_that_was_undone_is_made_anew(tmp_path):
 
 
 def test_moved_elsewhere_by_an_earlier_attempt_is_no_success(tmp_path):
-    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "kept": {}})
+    ended = Answer("hv1", data={"outcome": "moved", "deleted": [], "retained": {}})
     cloud = Cloud(tmp_path, moves=False, answer=ended, hv1={"web1": "running"}, hv2={}, hv3={})
     with pytest.raises(errors.OperationFailed, match="it is on hv1, not on hv2"):
         run(cloud)
@@ -265,7 +265,7 @@ def test_a_source_that_falls_silent_while_a_target_is_chosen_is_said(tmp_path):
 
 def test_recovery_as_a_verb(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
-    cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone", "left": {}}
+    cloud.unfinished, cloud.recovered = {"hv1": ["web1"]}, {"outcome": "undone", "leftovers": {}}
     host, found = recover.recover(cloud, "web1", Report())
     assert recover.recovery_text("web1", host, found) == "web1 is on hv1; the target was cleaned"
     cloud.down = {"hv2"}
@@ -293,7 +293,7 @@ def test_a_host_that_answers_and_has_the_guest_is_not_lost(tmp_path):
 def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     assert recover.unfinished_text(*recover.unfinished(cloud)) == "no migration is unfinished"
-    left = {"target": "t", "at_work": False, "left": True}
+    left = {"target": "t", "at_work": False, "has_leftovers": True}
     cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": left}}, {"hv2"}
     said = recover.unfinished_text(*recover.unfinished(cloud))
     assert said.startswith("db@hv3, web1; hv2 was not asked: down")
@@ -674,17 +674,17 @@ def test_the_verb_names_what_stays_and_not_what_is_gone(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished, cloud.left = {"hv1": ["web1"]}, {"hv2": {"web1": ["/b"]}}
     kept = {"/b": "it is kept until hv2 knows", "/dev/x": "a device"}
-    cloud.recovered = {"outcome": "undone", "left": {}, "deleted": ["/p"], "kept": kept}
+    cloud.recovered = {"outcome": "undone", "leftovers": {}, "deleted": ["/p"], "retained": kept}
     host, found = recover.recover(cloud, "web1", Report())
     assert found.deleted == ("/p", "/b")
-    assert found.kept == {"/dev/x": "a device"}
+    assert found.retained == {"/dev/x": "a device"}
     said = recover.recovery_text("web1", host, found)
     assert said == "web1 is on hv1; the target was cleaned; /dev/x stays: a device"
 
 
 @pytest.mark.parametrize("why", ["used by db1 on hv3", None])
 def test_what_the_source_could_not_delete_alone_is_asked_for(tmp_path, why):
-    done = {**DONE, "kept": {"/nfs/a": "other hosts were not asked", "/b": "used by db1"}}
+    done = {**DONE, "retained": {"/nfs/a": "other hosts were not asked", "/b": "used by db1"}}
     cloud = Cloud(tmp_path, answer=Answer("hv1", data=done), hv1={"web1": "running"}, hv2={})
     real = cloud._migrate
 
@@ -695,20 +695,20 @@ def test_what_the_source_could_not_delete_alone_is_asked_for(tmp_path, why):
     cloud._migrate = moves
     found = run(cloud)["web1"]
     kept = {"/b": "used by db1", **({"/nfs/a": why} if why else {})}
-    assert found["migration"]["kept"] == kept
+    assert found["migration"]["retained"] == kept
     assert ("/nfs/a was left on hv1" in found["comment"]) == bool(why)
     assert found["migration"]["deleted"] == ([] if why else ["/nfs/a"])
 
 
 def test_a_source_that_cannot_be_asked_again_has_moved_it_all_the_same(tmp_path):
-    done = {**DONE, "kept": {"/b": "used by db1"}}
+    done = {**DONE, "retained": {"/b": "used by db1"}}
     cloud = Cloud(tmp_path, answer=Answer("hv1", data=done), hv1={"web1": "running"}, hv2={})
 
     def silent(host, **_asked):
         raise errors.ConnectionFailed("no answer")
 
     cloud._clean = silent
-    assert run(cloud)["web1"]["migration"]["kept"] == {"/b": "used by db1"}
+    assert run(cloud)["web1"]["migration"]["retained"] == {"/b": "used by db1"}
 
 
 def test_what_stays_of_an_earlier_attempt_is_said_with_its_host(tmp_path):

@@ -27,7 +27,7 @@ class Cloud(Fleet):
     def __init__(self, tmp_path, **guests):
         super().__init__(tmp_path)
         self.guests, self.unfinished, self.known, self.left = guests, {}, {}, {}
-        self.says = {"outcome": "undone", "left": {}, "deleted": []}
+        self.says = {"outcome": "undone", "leftovers": {}, "deleted": []}
         self.asked, self.moves = [], None
         self.processes, self.no_libvirt, self.uuids = {}, [], {}
 
@@ -122,7 +122,7 @@ def test_where_only_a_target_has_something_no_host_ends_a_migration(tmp_path, mo
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.left = {"hv2": ["web1"]}
     host, found = recover.recover(cloud, "web1", Report())
-    assert (host, found.to_answer()) == (None, {"left": {}, "deleted": [], "kept": {}})
+    assert (host, found.to_answer()) == (None, {"leftovers": {}, "deleted": [], "retained": {}})
     assert (cloud.asked, moved) == ([], [])
 
 
@@ -176,11 +176,15 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"outcome": "moved", "left": {}}, "web1 is on the target; hv1 was cleaned"),
-        ({"outcome": "undone", "left": {}}, "web1 is on hv1; the target was cleaned"),
-        ({"left": {}}, "web1: it has no unfinished migration"),
+        ({"outcome": "moved", "leftovers": {}}, "web1 is on the target; hv1 was cleaned"),
+        ({"outcome": "undone", "leftovers": {}}, "web1 is on hv1; the target was cleaned"),
+        ({"leftovers": {}}, "web1: it has no unfinished migration"),
         (
-            {"outcome": "undone", "left": {"hv3": "b", "hv2": "a"}, "kept": {"/x": "used"}},
+            {
+                "outcome": "undone",
+                "leftovers": {"hv3": "b", "hv2": "a"},
+                "retained": {"/x": "used"},
+            },
             "web1 is on hv1; /x stays: used; files may be left on hv2: a; "
             "files may be left on hv3: b; run salt-run virt.migrate_recover web1 again",
         ),
@@ -225,7 +229,7 @@ class Targets:
         return {"delete": []} if kwarg.get("test") and self.says[host] else self.says[host]
 
 
-DONE = {"deleted": ["/a"], "kept": {"/b": "used by db1"}}
+DONE = {"deleted": ["/a"], "retained": {"/b": "used by db1"}}
 
 
 def test_a_target_is_asked_first_what_it_has_and_not_to_delete_nothing():
@@ -238,7 +242,7 @@ def test_a_target_is_asked_first_what_it_has_and_not_to_delete_nothing():
 
 def test_a_target_that_fails_is_named_and_the_others_are_cleaned():
     broken = errors.OperationFailed("it broke")
-    cloud = Targets(hv0=DONE, hv1=broken, hv2={"deleted": ["/c"], "kept": {}}, hv9=DONE)
+    cloud = Targets(hv0=DONE, hv1=broken, hv2={"deleted": ["/c"], "retained": {}}, hv9=DONE)
     gone, stay, left = target_leftovers.clean_everywhere(cloud, "web1")
     assert (gone, stay) == (["/a", "/c"], {"/b": "used by db1"})
     assert left == {"hv0": "/b stays: used by db1", "hv1": "it broke"}
@@ -301,7 +305,7 @@ def test_a_person_says_that_it_was_removed(tmp_path, moved):
     cloud.unfinished = {"hv1": ["web1"]}
     cloud.says = {
         "outcome": "removed",
-        "kept": {"/a": "web1 created this file before it was removed"},
+        "retained": {"/a": "web1 created this file before it was removed"},
     }
     host, found = recover.recover(cloud, "web1", Report(), removed=True)
     assert cloud.asked[0][2] == {"vm_": "web1", "removed": True}

@@ -308,6 +308,6 @@ def test_test_true_says_of_a_named_host_what_would_be_in_the_way(tmp_path):
     assert why.startswith(f"{target}: "), "the best one"
     assert why.count("vda is a CD; a TPM") == 3, "each host with its reasons"
     assert len(cloud.asked) == 3
-    cloud.recovered, cloud.asked = {**said, "standing": True}, []
+    cloud.recovered, cloud.asked = {**said, "pinned": True}, []
     check(cloud)
     assert len(cloud.asked) == 1, "what is the guest's own holds for every target"
