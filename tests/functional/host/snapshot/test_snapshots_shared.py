@@ -10,12 +10,17 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
-from saltvirt.answers.snapshots import SnapshotReverted, SnapshotsDeleted
 from saltvirt.fleet.answer import Answer
 from saltvirt.host.snapshot import layers, reader, snapshots
 from saltvirt.host.storage import identity, usage
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.guest.snapshots import plan, run, writable_snapshots
+from saltvirt.snapshot.calls import (
+    DELETE_SNAPSHOTS,
+    REVERT_SNAPSHOT,
+    DeleteSnapshotsRequest,
+    RevertRequest,
+)
 from tests.functional.conftest import load
 from tests.functional.host.storage.test_shared import nas  # noqa: F401
 from tests.functional.host.storage.test_still_needed import opened
@@ -144,6 +149,9 @@ def test_the_guests_own_layers_are_no_users_on_another_host(nas):  # noqa: F811
     assert usage.users_here(nas.conn, places)[first] == f"used by {name}"
 
 
+DELETE = DeleteSnapshotsRequest("web1", ("a",))
+
+
 class Cloud:
     """A host whose guest has layers on shared storage, and another one."""
 
@@ -168,12 +176,12 @@ class Cloud:
 def test_the_runner_asks_all_hosts_before(monkeypatch):
     monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(Answer("hv2", {"/nfs/a": None, "/nfs/b": "used by web9"}))
-    done = run(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    done = run(cloud, "hv1", DELETE_SNAPSHOTS, DELETE)
     assert done.deleted == {}
     assert cloud.called == [
-        ("virt.delete_snapshots", {"name": "web1", "test": True}),
+        ("virt.delete_snapshots", {**DELETE.to_answer(), "test": True}),
         ["/nfs/a", "/nfs/b"],
-        ("virt.delete_snapshots", {"name": "web1", "unused": ["/nfs/a"]}),
+        ("virt.delete_snapshots", {**DELETE.to_answer(), "unused": ["/nfs/a"]}),
     ]
 
 
@@ -183,7 +191,7 @@ def test_of_what_is_the_hosts_own_nobody_else_is_asked():
             return {"deleted": {}, "shared": {}, "guest_disks": {"/nfs/b": {}}}
 
     cloud = Host(Answer("hv2", error="down"))
-    told, shared = plan(cloud, "hv1", SnapshotsDeleted, {"name": "web1"})
+    told, shared = plan(cloud, "hv1", DELETE_SNAPSHOTS, DELETE)
     assert (told.guest_disks, shared, cloud.called) == ({"/nfs/b": {}}, [], [])
 
 
@@ -242,7 +250,7 @@ def test_one_that_uses_it_or_is_silent_keeps_the_layers(monkeypatch, answer):
     monkeypatch.setattr(shared_storage_check, "unmatched", lambda opts, hosts: {})
     cloud = Cloud(answer)
     with pytest.raises(errors.Refused, match="/nfs/a on hv1 would be lost, but other hosts may"):
-        run(cloud, "hv1", SnapshotReverted, {"name": "web1"})
+        run(cloud, "hv1", REVERT_SNAPSHOT, RevertRequest("web1", "a"))
     assert len(cloud.called) == 2
 
 

@@ -319,7 +319,7 @@ def test_all_hosts_have_to_say_that_they_do_not_use_it():
         (down("hv3"), "hv3: down: no connection to the master"),
         (Answer("hv3", {"/nfs/a": "used by web1"}), "hv3: used by web1"),
         (Answer("hv3", {}), "hv3: its answer does not include the path"),
-        (Answer("hv3", True), "hv3: its answer does not include the path"),
+        (Answer("hv3", True), "hv3: its answer to virt.storage_users is not what this version"),
         (Answer("hv3", error="'virt.storage_users' is not available."), "not available"),
     ],
 )
