@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -65,27 +65,6 @@ class Answer:
             return Answer(self.host, error=mismatch_text(function, self.host, exc), kind=BAD)
 
 
-def facts(
-    answers: Iterable[Answer], read: Callable[[Any, str], T]
-) -> tuple[dict[str, T], dict[str, str]]:
-    """Return the message of each host, and the error of each host without one.
-
-    read: creates the message from the data and the host, such as ``from_answer`` of a Message; may
-    raise BadAnswer.
-    """
-    facts_by_host: dict[str, T] = {}
-    unreachable: dict[str, str] = {}
-    for answer in answers:
-        try:
-            if answer.error is None:
-                facts_by_host[answer.host] = read(answer.data, answer.host)
-            else:
-                unreachable[answer.host] = answer.error
-        except errors.BadAnswer as exc:
-            unreachable[answer.host] = exc.text.removeprefix(f"{answer.host}: ")
-    return facts_by_host, unreachable
-
-
 def down(host: str, ping: Answer | None = None) -> Answer:
     """Return the answer for an accepted host without a connection to the master.
 
@@ -134,13 +113,10 @@ def unproven(host: str) -> Answer:
     return Answer(host, error=error, kind=BAD)
 
 
-def from_return(
-    host: str, event: dict[str, Any], fun: str | None = None, kwarg: dict[str, Any] | None = None
-) -> Answer:
-    """Return the Answer in the return of a Salt job, after validation; see fleet.shape.
+def from_return(host: str, event: dict[str, Any]) -> Answer:
+    """Return the Answer in the return of a Salt job, sanitized; see fleet.shape.
 
-    event: a dict with ``return``, and ``retcode`` and ``success`` if Salt sends them. fun, kwarg:
-    the request to the host.
+    event: a dict with ``return``, and ``retcode`` and ``success`` if Salt sends them.
     """
     confidential.from_answer(event.get("others"))
     try:
@@ -149,29 +125,23 @@ def from_return(
         return Answer(host, error="the answer is nested too deeply", kind=BAD)
     if event.get("retcode") or not event.get("success", True):
         return Answer(host, error=_one_line(data), kind=FAILED)
-    try:
-        shape.check(fun, kwarg, data)
-    except errors.InvalidInput as exc:
-        return Answer(host, error=exc.text, kind=BAD)
     return Answer(host, data=data)
 
 
-def split_answers(job_answer: Answer, fun: str, calls: list[dict[str, Any]]) -> list[Answer]:
+def split_answers(job_answer: Answer, fun: str, count: int) -> list[Answer]:
     """Return the Answers to several calls in one job, in the order of the calls.
 
-    job_answer: of that job. fun, calls: what the host was asked.
+    job_answer: of that job. fun: what the host was asked. count: number of the calls.
     """
     if job_answer.error is not None:
-        return [job_answer] * len(calls)
+        return [job_answer] * count
     data = job_answer.data
-    if not isinstance(data, list) or len(data) != len(calls):
-        error = f"its answer to {fun} is not what this version expects: {len(calls)} are asked for"
-        return [Answer(job_answer.host, error=error, kind=BAD)] * len(calls)
+    if not isinstance(data, list) or len(data) != count:
+        error = f"its answer to {fun} is not what this version expects: {count} are asked for"
+        return [Answer(job_answer.host, error=error, kind=BAD)] * count
     return [
-        from_return(
-            job_answer.host, item if isinstance(item, dict) else {"success": False}, fun, call
-        )
-        for item, call in zip(data, calls, strict=True)
+        from_return(job_answer.host, item if isinstance(item, dict) else {"success": False})
+        for item in data
     ]
 
 

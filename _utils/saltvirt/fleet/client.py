@@ -269,7 +269,7 @@ class Fleet:
         missing, the call has the error of the job.
         """
         [job_answer] = self.ask([host], fun, long=True, each=calls, **options)
-        return answer.split_answers(job_answer, fun, calls)
+        return answer.split_answers(job_answer, fun, len(calls))
 
     def fire_event(self, tag: str, data: dict[str, Any]) -> None:
         """Fire an event on the master's bus.
@@ -367,8 +367,6 @@ class _Job:
         self.jid = salt.utils.jid.gen_jid(fleet.opts)
         self.tags = [f"salt/job/{self.jid}/ret/"]
         self.fun, self.ping = "", ""
-        self.kwarg: dict[str, Any] | None = None
-        self.each: list[dict[str, Any]] | None = None
         self.unproven: set[str] = set()
         self.checked: set[str] = set()
         self.probe: _Probe | None = None
@@ -381,7 +379,7 @@ class _Job:
     def publish(
         self, fun: str, kwarg: dict[str, Any], each: list[dict[str, Any]] | None = None
     ) -> None:
-        self.fun, self.kwarg, self.each = fun, kwarg, each
+        self.fun = fun
         if self.unanswered and fun != "test.ping":
             self.ping = salt.utils.jid.gen_jid(self.fleet.opts)
             self.tags.append(f"salt/job/{self.ping}/ret/")
@@ -478,8 +476,7 @@ class _Job:
             self.unproven.add(host)
             return
         self.waiting.discard(host)
-        expected_fun = self.fun if self.each is None else None
-        yield answer.from_return(host, returned, expected_fun, self.kwarg)
+        yield answer.from_return(host, returned)
 
     def verify(self, host: str, jid: str, fun: str, event: dict[str, Any]) -> dict[str, Any] | None:
         """Return the verified return of a host, visible or not; None if it is not valid."""

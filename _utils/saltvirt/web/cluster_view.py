@@ -19,6 +19,7 @@ from typing import Any
 import salt.utils.event
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import SHOW_HOST, HostRequest
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import access_check
 from saltvirt.operations.cluster import inventory
@@ -169,10 +170,9 @@ class ClusterView:
         try:
             with self._fleet(self.opts) as fleet:
                 hosts = fleet.hosts()
-                query = {
-                    host: answer.data if answer.ok else {"error": answer.error}
-                    for host, answer in fleet.gather(hosts, "virt.full_info").items()
-                }
+                answers, failed = SHOW_HOST.gather(fleet, hosts, HostRequest())
+                query = {host: info.to_answer() for host, info in answers.items()}
+                query |= {host: {"error": error} for host, error in failed.items()}
                 host_facts, unreachable = inventory.gather(fleet, hosts)
             info = inventory.summaries(host_facts, unreachable, policy.of_master(self.opts))
             query = location_cache.with_last_seen(self.opts, query)

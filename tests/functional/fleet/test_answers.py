@@ -40,15 +40,14 @@ def asked(host, fun, calls):
     """What the runner makes of the host's answer to each of the calls."""
     module, public = host
     returned = proof.verify("hv1", JID, fun, module.answers(fun, calls, __pub_jid=JID), public)
-    return answer.split_answers(answer.from_return("hv1", returned), fun, calls)
+    return answer.split_answers(answer.from_return("hv1", returned), fun, len(calls))
 
 
 def test_each_call_says_what_it_would_have_said_alone(host, conn):
     calls = [{"vm_": "test"}, {"vm_": "test", "nonsense": 1}, {"vm_": "gone"}, {}]
     found = asked(host, "virt.vm_state", calls)
     alone = [host[0].answer("virt.vm_state", call, __pub_jid=JID)["said"] for call in calls]
-    again = [answer.from_return("hv1", one, "virt.vm_state", call)
-             for one, call in zip(alone, calls, strict=True)]  # fmt: skip
+    again = [answer.from_return("hv1", one) for one in alone]
     assert found == again
     assert [one.ok for one in found] == [True, False, False, True]
     assert found[0].get() == {"test": "running"}

@@ -431,7 +431,7 @@ class Cloud(Fleet):
                     if watch:
                         job = SimpleNamespace(watcher=watch[1])
                         client._Job._watched(job, f"{watch[0]}x", said)
-            yield answer.from_return(host, {"return": data}, fun, kwarg)
+            yield answer.from_return(host, {"return": data})
 
 
 # verb: (its arguments, the guests that they are about, whether hv1 has broken-off operations)

@@ -3,6 +3,7 @@
 import pytest
 
 from saltvirt import errors
+from saltvirt.answers.guest_calls import LIST_STATES
 from saltvirt.fleet import answer
 
 
@@ -45,7 +46,7 @@ def test_what_salt_calls_failed_is_no_data(said):
 
 def test_of_several_calls_one_that_has_no_answer_failed():
     whole = answer.Answer("hv1", data=[{"return": 1}, None])
-    first, second = answer.split_answers(whole, "virt.start", [{}, {}])
+    first, second = answer.split_answers(whole, "virt.start", 2)
     assert (first.data, second.data, second.kind) == (1, None, answer.FAILED)
 
 
@@ -82,11 +83,13 @@ def test_each_way_of_giving_no_answer_has_its_kind_and_its_words():
     assert "hang" not in answer.silent("hv1", 15).error
 
 
-def test_an_answer_of_another_shape_is_an_error_of_that_host():
-    bad = answer.from_return("hv1", {"return": ["web1"]}, "virt.vm_state")
+def test_an_answer_of_another_type_is_an_error_of_that_host():
+    data = {"return": ["web1"]}
+    bad = answer.from_return("hv1", data).parse(LIST_STATES.function, LIST_STATES.read)
     assert (bad.kind, bad.data) == ("bad", None)
     assert "its answer to virt.vm_state is not what this version expects" in bad.error
-    good = answer.from_return("hv1", {"return": {"web1": "running"}}, "virt.vm_state")
+    data = {"return": {"web1": "running"}}
+    good = answer.from_return("hv1", data).parse(LIST_STATES.function, LIST_STATES.read)
     assert (good.kind, good.error, good.data) == (None, None, {"web1": "running"})
 
 

@@ -9,7 +9,6 @@ from saltvirt.answers import guest_calls, host_calls
 from saltvirt.fleet import answer, shape
 from saltvirt.migration import calls as migration_calls
 from saltvirt.placement import calls as placement_calls
-from saltvirt.placement import facts
 
 ESCAPES = {
     "\x1b[2J\x1b[31mall is well\x1b[0m": "all is well",
@@ -149,35 +148,3 @@ def test_so_deep_an_answer_may_be_and_no_deeper(wrap):
 )  # fmt: skip
 def test_a_time_is_a_number_from_0_with_an_end(said, seconds):
     assert shape.seconds(said) == seconds
-
-
-@pytest.mark.parametrize(
-    ("data", "of", "fits"),
-    [
-        ("x", (str, None), True), (None, (str, None), True),
-        (1, (str, None), False), ([], [str], True), (["a", "b"], [str], True),
-        (["a", 1], [str], False), ([1, "a"], [str], False), ({}, [str], False),
-        ({}, {str: str}, True), ({"a": "b"}, {str: str}, True), ({"a": 1}, {str: str}, False),
-        ({"a": "b", "c": 1}, {str: str}, False), ({1: "b"}, {str: str}, False),
-        ([], {str: str}, False), ({"a": 1}, {"a": int, "b?": str}, True),
-        ({"a": 1, "b": "x"}, {"a": int, "b?": str}, True),
-        ({"b": "x"}, {"a": int, "b?": str}, False),
-        ({"a": 1, "b": 2}, {"a": int, "b?": str}, False), ({"a": 1, "z": 2}, {"a": int}, True),
-        (1, {"a": int}, False), (None, str, False), (1, object, True), (True, int, True),
-    ],
-)  # fmt: skip
-def test_what_fits_a_shape(data, of, fits):
-    assert shape.fits(data, of) is fits
-
-
-@pytest.mark.parametrize(
-    ("data", "of", "where"),
-    [
-        (1, str, "it"), ({"a": ["x", 1]}, {"a": [str]}, "a.1"),
-        ({"a": {"b": 1}}, {str: {str: str}}, "a.b"), ({"a": {}}, {"a": {"b": str}}, "a without b"),
-        ({"a": {"b": 1}}, {"a": ({"b": str}, None)}, "a.b"),
-        ({"cpus": 1}, facts.Inventory, "it is not complete: memory_kib is missing"),
-    ],
-)  # fmt: skip
-def test_the_place_of_what_does_not_fit_is_named(data, of, where):
-    assert shape.mismatch(data, of) == where

@@ -605,9 +605,14 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
 def test_a_backup_whose_process_died_is_ended_where_it_was(cloud, monkeypatch):
     asked = []
     cloud.left["hv2"]["backups"] = ["web1"]
-    monkeypatch.setattr(cloud, "call", lambda *args, **more: asked.append((*args, more)))
+
+    def call(*args, **more):
+        asked.append((*args, more))
+        return ["web1"]
+
+    monkeypatch.setattr(cloud, "call", call)
     [one] = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.BACKUP)
     assert one.id == "backup-broken-off:web1:hv2" and asked == []
     repaired, remaining = repair.repair_all([one], Silent())
     assert list(repaired) == ["web1"] and remaining == {}
-    assert asked == [("hv2", "virt.backup_sweep", {"long": True})]
+    assert asked == [("hv2", "virt.backup_sweep", {}, {"long": True})]

@@ -11,6 +11,15 @@ from xml.etree import ElementTree
 
 from saltvirt import errors, names, units
 from saltvirt.answers.creation import Phase
+from saltvirt.answers.guest_calls import (
+    GET_XML,
+    LIST_DISKS,
+    LIST_STATES,
+    SET_AUTOSTART,
+    AutostartRequest,
+    GuestsRequest,
+    NamedGuestRequest,
+)
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.ha.manager import definitions, local_resources, release, status_file
@@ -226,8 +235,7 @@ class Enable:
         return f"{self._text(plan, verb)}{warning}{self.request.notice}"
 
     def _autostart(self, host: str, state: str) -> None:
-        arguments = {"vm_": self.name, "state": state}
-        self.fleet.call(host, "virt.set_autostart", arguments, long=False)
+        SET_AUTOSTART.ask(self.fleet, host, AutostartRequest(self.name, state))
 
     def _text(self, plan: _EnablePlan, verb: str) -> str:
         name = plan.config.name
@@ -307,16 +315,13 @@ class Enable:
         """Return (host, state) of the guest."""
         if self.created_on is None:
             return find.locate(self.fleet, self.name)
-        arguments = {"vm_": self.name}
-        return self.created_on, str(
-            self.fleet.call(self.created_on, "virt.vm_state", arguments, long=False)[self.name]
-        )
+        states = LIST_STATES.ask(self.fleet, self.created_on, GuestsRequest(self.name))
+        return self.created_on, states[self.name]
 
     def _refuse_local(self, reasons: Reasons, host: Any) -> None:
-        arguments = {"vm_": self.name}
         root = _definition(self.fleet, host.name, self.name)
-        disks = self.fleet.call(host.name, "virt.get_disks", arguments, long=False)
-        for reason in local_resources.reasons(root, host, disks if isinstance(disks, dict) else {}):
+        disks = LIST_DISKS.ask(self.fleet, host.name, NamedGuestRequest(self.name))
+        for reason in local_resources.reasons(root, host, disks):
             with reasons:
                 raise errors.InvalidInput(f"{self.name} can run on {host.name} only: {reason}")
 
@@ -396,8 +401,7 @@ class Disable:
                         f"{self.name}"
                     )
                 time.sleep(1)
-            arguments = {"vm_": self.name, "state": "on"}
-            self.fleet.call(host, "virt.set_autostart", arguments, long=False)
+            SET_AUTOSTART.ask(self.fleet, host, AutostartRequest(self.name))
         except errors.VirtError as exc:
             return exc.text
         return ""
@@ -424,10 +428,10 @@ class Disable:
 
 
 def _definition(fleet: Fleet, host: str, name: str) -> ElementTree.Element:
-    xml = fleet.call(host, "virt.get_xml", {"vm_": name}, long=False)
+    xml = GET_XML.ask(fleet, host, NamedGuestRequest(name))
     try:
         return ElementTree.fromstring(xml)
-    except (ElementTree.ParseError, TypeError) as exc:
+    except ElementTree.ParseError as exc:
         raise errors.BadAnswer(f"{host}: the definition of {name}: {exc}") from exc
 
 

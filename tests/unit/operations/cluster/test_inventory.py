@@ -91,7 +91,7 @@ def test_nothing_that_one_host_says_keeps_another_from_getting_guests(place):
         for key in place[:-1]:
             inner = inner[key]
         inner[place[-1]] = wrong
-        evil = from_return("evil", {"return": said}, "virt.inventory", {})
+        evil = from_return("evil", {"return": said})
         hosts, unreachable = inventory.gather(Fleet(evil, Answer("good", copy.deepcopy(FULL))))
         assert {host.name for host in hosts} | set(unreachable) == {"evil", "good"}
         assert "good" in [one.host for one in choose.choose(hosts, asked, rules).ranked]

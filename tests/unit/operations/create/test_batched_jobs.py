@@ -11,6 +11,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.answers.calls import Call
+from saltvirt.answers.guest_calls import LIST_STATES
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
 from saltvirt.operations.create import batched_jobs as joint_module
@@ -371,11 +372,10 @@ WHOLE = Answer("hv1", data=[
     {"return": {"web1": "running"}, "retcode": 0},
     {"return": "ERROR: refused: no room: memory", "retcode": 1},
 ])  # fmt: skip
-CALLS = [{"vm_": "web1"}, {"vm_": "web2"}]
 
 
 def test_each_call_has_its_own_answer():
-    first, second = answer.split_answers(WHOLE, "virt.vm_state", CALLS)
+    first, second = answer.split_answers(WHOLE, "virt.vm_state", 2)
     assert first.get() == {"web1": "running"}
     with pytest.raises(errors.NoRoom, match="hv1: memory"):
         second.get()
@@ -384,12 +384,12 @@ def test_each_call_has_its_own_answer():
 @pytest.mark.parametrize("kind", [answer.DOWN, answer.SILENT, answer.LOST, answer.FAILED])
 def test_what_became_of_the_job_became_of_each(kind):
     whole = Answer("hv1", error="why", kind=kind)
-    assert answer.split_answers(whole, "virt.vm_state", CALLS) == [whole, whole]
+    assert answer.split_answers(whole, "virt.vm_state", 2) == [whole, whole]
 
 
 @pytest.mark.parametrize("said", [None, {}, "x", [], WHOLE.data[:1], [*WHOLE.data, {}], 7])
 def test_an_answer_that_is_not_one_of_each_is_of_nobody(said):
-    found = answer.split_answers(Answer("hv1", data=said), "virt.vm_state", CALLS)
+    found = answer.split_answers(Answer("hv1", data=said), "virt.vm_state", 2)
     assert [one.kind for one in found] == [answer.BAD] * 2
 
 
@@ -404,6 +404,7 @@ def test_an_answer_that_is_not_one_of_each_is_of_nobody(said):
 )  # fmt: skip
 def test_one_that_misfits_spoils_no_other(said, kind):
     whole = Answer("hv1", data=[said, WHOLE.data[0]])
-    first, second = answer.split_answers(whole, "virt.vm_state", CALLS)
+    read = LIST_STATES.function, LIST_STATES.read
+    first, second = (one.parse(*read) for one in answer.split_answers(whole, "virt.vm_state", 2))
     assert first.kind == kind and not first.ok
     assert second.ok
