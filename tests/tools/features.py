@@ -1,6 +1,6 @@
 """What belongs to each optional feature, and its removal from a tree.
 
-``tests/unit/tree/test_features.py`` removes each feature from a copy and tests the rest.
+``tests/functional/tree/test_features.py`` removes each feature from a copy and tests the rest.
 """
 
 from __future__ import annotations

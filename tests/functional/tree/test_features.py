@@ -80,4 +80,4 @@ def test_the_rest_imports_nothing_of_a_feature(rest):
 @pytest.mark.slow
 def test_the_unit_tests_of_the_rest_pass_without_a_feature(rest):
     run(rest, "-m", "tests.tools.docs")
-    tested(rest, "tests/unit", "--deselect", "tests/unit/tree/test_features.py")
+    tested(rest, "tests/unit")
