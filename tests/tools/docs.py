@@ -87,7 +87,7 @@ missing. A value of another type is refused, with the host and the key. A `Mark`
 64 bits that is only compared.
 """
 _MESSAGES = (
-    ("placement/facts.py", "Answer of `virt.inventory`"),
+    ("placement/facts.py", "Inventory of a host"),
     ("placement/account.py", "Requests of the master to a host"),
     ("answers/guests.py", "Answers about all guests of a host"),
     ("answers/maintenance.py", "Answers about maintenance"),
