@@ -537,7 +537,7 @@ def test_a_host_whose_disk_takes_nothing_keeps_its_lease_when_a_peer_says_someth
 def test_a_watchdog_is_fed_whatever_the_agent_is_about(monkeypatch):
     fed, now = threading.Event(), [100.0]
     device = mock.Mock(feed=fed.set)
-    one = feeder.Feeder(device, lambda: now[0], 0.01)
+    one = feeder.Feeder(device, mock.Mock(), view.HaPolicy(beat_s=0.02), lambda: now[0])
     one.begin()
     one.feed_until(105)
     for _ in range(3):
@@ -564,7 +564,8 @@ def test_of_two_threads_that_are_stopped_before_they_feed_only_one_feeds_late():
         assert goes_on.wait(60)
         fed.append(now[0])
 
-    one = feeder.Feeder(mock.Mock(feed=feed), lambda: now[0], 1)
+    device = mock.Mock(feed=feed)
+    one = feeder.Feeder(device, mock.Mock(), view.HaPolicy(beat_s=2), lambda: now[0])
     first = threading.Thread(target=one.feed_until, args=(105,))
     first.start()
     assert stopped.wait(60)

@@ -29,7 +29,7 @@ from saltvirt.ha.agent.store import AgentStore
 from saltvirt.ha.agent.watchdog import WatchdogDevice
 from saltvirt.ha.agent.writer import DiskWriter
 from saltvirt.ha.fencing.setting import FenceReply
-from saltvirt.ha.model import agent, agent_facts, agent_view, disks, safety, state_disk
+from saltvirt.ha.model import agent, agent_facts, agent_view, disks, state_disk
 from saltvirt.ha.model.agent_view import AgentAction, AgentState, AgentView, SavedAgentState
 from saltvirt.ha.model.messages import Heartbeat, ReceivedHeartbeat
 from saltvirt.ha.model.registry import IGNORED
@@ -46,8 +46,8 @@ STOP, RESTART = "stop", "again"
 _STOP_QUERY_S = 5
 # where libvirt stores the definitions of guests, by URI
 _DEFINITION_FOLDERS = {"qemu:///system": "/etc/libvirt/qemu"}
-# maximum wait for the disk, and feeding interval of the watchdog, in heartbeats
-_DISK_BEATS, _FEED_BEATS = 0.25, 0.5
+# maximum wait for the disk, in heartbeats
+_DISK_BEATS = 0.25
 
 
 def boottime() -> float:
@@ -74,7 +74,7 @@ class Service:
         self.exit_reason: str | None = None
         self.store = AgentStore(settings.state, settings.run, boot.current())
         self.store.lock()
-        self.state, leased_s = self.store.begin(settings.host, clock())
+        self.state, lease_from_s = self.store.begin(settings.host, clock())
         self.disk = DiskWriter(
             self.state.saved, self._save, _DISK_BEATS * self.policy.beat_s,
             self.log_once,
@@ -82,13 +82,8 @@ class Service:
         self.watchdog = WatchdogDevice(
             settings.watchdog, self.policy.watchdog_s, self.state.watchdog_s
         )
-        self.feeder = Feeder(self.watchdog, clock, _FEED_BEATS * self.policy.beat_s)
-        # feed the watchdog while the lease holds, including one from before a restart
-        may_be_armed = self.state.believed or self.store.opened
-        feed_lease_s = agent_facts.feed_lease_s(self.state, self.policy)
-        if may_be_armed and safety.lease_holds(leased_s, clock(), feed_lease_s):
-            self.watchdog.arm()
-            self.feeder.feed_until((leased_s or 0) + feed_lease_s)
+        self.feeder = Feeder(self.watchdog, self.store, self.policy, clock)
+        self.feeder.resume(self.state, lease_from_s)
         self.instances = InstanceTable(f"{settings.run}/guests.json", self.store.boot_id, clock())
         locks = f"{guest_lock.FOLDER}/guests"
         definitions_folder = _DEFINITION_FOLDERS.get(settings.uri, "")
@@ -179,11 +174,8 @@ class Service:
         armed. Feed it until the end: a slow disk or storage that hangs delays the end, and the next
         agent feeds it only some time later."""
         self.disk.end()
-        if self.exit_reason == RESTART and not self.state.believed:
-            self.watchdog.disarm()
-            self.store.opened = False
-            with contextlib.suppress(OSError):
-                self.store.save_runtime(self.state)
+        if self.exit_reason == RESTART:
+            self.feeder.disarm_unannounced(self.state)
         self.guests.end()
         for pool in self.pools:
             pool.end()
@@ -248,7 +240,7 @@ class Service:
         if step is None:
             return
         self.state = step.state
-        self._feed(step)
+        self.feeder.follow(step)
         self._update_guests()
         self.guests.health.agents = self.agents()
         self.send_beat(step.beat)
@@ -260,15 +252,6 @@ class Service:
             if self.exit_reason is not None:
                 break
         self._last_actions = actions
-
-    def _feed(self, step: agent.AgentStep) -> None:
-        """Allow feeding while the lease of this step holds, with the timeouts that other machines
-        assume."""
-        feeds = any(action.kind == agent_view.FEED for action in step.actions)
-        lease_s = agent_facts.feed_lease_s(step.state, self.policy)
-        self.feeder.feed_until((step.state.lease_from_s or 0) + lease_s if feeds else None)
-        if step.state.watchdog_s is not None:
-            self.watchdog.accept_timeout(step.state.watchdog_s)
 
     def durable_step(self, view: AgentView, now_s: float) -> agent.AgentStep | None:
         """Return a step whose commitments are on disk."""
@@ -519,9 +502,8 @@ class Service:
         if is_new:
             self.journal(action)
         handlers: dict[str, Callable[[], None]] = {
-            agent_view.FEED: self.watchdog.feed,
             agent_view.ARM: self.arm,
-            agent_view.DISARM: self.watchdog.disarm,
+            agent_view.DISARM: self.feeder.disarm,
             agent_view.START: lambda: self.guests.start(action.guest, action.epoch),
             agent_view.ADOPT: lambda: self.guests.adopt(action.guest, action.epoch),
             agent_view.KILL: lambda: self.guests.kill(action.guest),
@@ -538,19 +520,15 @@ class Service:
         handlers[action.kind]()
 
     def arm(self) -> None:
-        """Arm the watchdog. Record it first: the agent may be killed at this moment, and its
-        successor must feed the watchdog."""
-        self.store.opened = True
+        """Arm the watchdog, unless that cannot be recorded."""
         try:
-            self.store.save_runtime(self.state)
+            self.feeder.arm(self.state)
         except OSError as exc:
             self.log_once(f"the watchdog is not armed: cannot write {exc.filename}: {exc.strerror}")
-            return
-        self.watchdog.arm()
 
     def end(self, reason: str) -> None:
         """Stop the service."""
-        self.watchdog.disarm()
+        self.feeder.disarm()
         self.exit_reason = reason
 
     def renew(self) -> None:
