@@ -104,7 +104,7 @@ def test_a_disk_that_got_another_name_is_not_attached_twice_after_a_revert(guest
     virt["virt.revert_snapshot"]("g1", "s1")
     before = domain(guest).tostring()
     for test in (True, False):
-        with pytest.raises(errors.InvalidInput, match=r"g1_data.raw is disk vdb of g1 already"):
+        with pytest.raises(errors.InvalidInput, match=r"g1_data.raw is already disk vdb of g1"):
             virt["virt.update"]("g1", disks=[system, {"name": "logs", "size": 4}], test=test)
     assert domain(guest).tostring() == before
     found = virt["virt.update"]("g1", disks=[system, {"name": "logs", "target": "vdb"}])
@@ -115,7 +115,7 @@ def test_a_disk_that_got_another_name_is_not_attached_twice_after_a_revert(guest
 def test_a_file_is_no_second_disk_of_its_guest(guest):
     place = {"source_file": domain(guest).disks[1].source.file, "format": "raw"}
     twice = [{"name": name, **place} for name in ("one", "two")]
-    with pytest.raises(errors.InvalidInput, match="is disk vdb of g1 already"):
+    with pytest.raises(errors.InvalidInput, match="is already disk vdb of g1"):
         guest.modules["virt.update"]("g1", disks=[{"name": "system"}, *twice])
     assert len(domain(guest).disks) == 2
 
@@ -285,7 +285,7 @@ def test_one_file_is_not_two_new_disks(guest, file, other):
     for test in (True, False):
         with pytest.raises(errors.InvalidInput, match="one and two would use the same data"):
             guest.modules["virt.update"]("g1", disks=disks, test=test)
-        with pytest.raises(errors.InvalidInput, match=r"the same (data|place)"):
+        with pytest.raises(errors.InvalidInput, match=r"the same (data|path)"):
             guest.init("g2", disk=None, disks=disks, test=test)
     assert len(domain(guest).disks) == 2
     shared = [{**one, "shareable": True} for one in disks[1:]]
@@ -298,7 +298,7 @@ def test_another_name_of_a_guests_file_is_no_second_disk(guest, file):
     (file / "again.raw").symlink_to(data)
     (file / "inode.raw").hardlink_to(data)
     for name in ("again.raw", "inode.raw"):
-        with pytest.raises(errors.InvalidInput, match="is disk vdb of g1 already"):
+        with pytest.raises(errors.InvalidInput, match="is already disk vdb of g1"):
             guest.modules["virt.update"]("g1", disks=[DISKS[0], at("two", file / name)])
     assert len(domain(guest).disks) == 2
 
