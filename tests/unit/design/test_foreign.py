@@ -1,4 +1,4 @@
-"""Definitions that others made: what was not asked for stays, whatever it is."""
+"""Definitions that others made: what was not requested stays, whatever it is."""
 
 import pytest
 
@@ -246,7 +246,7 @@ def test_tuning_of_cpus_goes_only_when_their_number_is_asked_for():
 
 
 def test_what_is_said_of_other_cpus_is_left_by_an_edit_of_something_else():
-    """A number that was not asked for needs nothing to agree with it, however it was before."""
+    """A number that was not requested needs nothing to agree with it, however it was before."""
     actual = there(cpu="<topology sockets='5' cores='2' threads='1'/>")
     actual.vcpus = [VcpuState(id=0, enabled=True), VcpuState(id=1, enabled=False, plug_order=2)]
     actual.cputune.vcpupins.append(VcpuPin(vcpu=9, cpuset="0"))

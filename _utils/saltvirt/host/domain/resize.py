@@ -121,7 +121,7 @@ def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
         answers.volume(disk.on_server)
         return disk.on_server.info()[1]
     if not disk.path:
-        missing = f"{disk.volume} does not exist" if disk.volume else "it has no file"
+        missing = f"no {disk.volume} exists" if disk.volume else "it has no file"
         raise errors.NotFound(f"disk {disk.target} of {dom.name()}: {missing} on this host")
     size: int = inspect.inspect(disk.path, disk.format, folders=["/"]).virtual_size_bytes
     return size

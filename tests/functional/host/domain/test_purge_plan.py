@@ -122,7 +122,7 @@ def test_what_is_no_disk_of_its_own_stays_with_its_reason(place):  # noqa: F811
     found = purge.plan(place.conn, dom)
     assert found.delete == []
     assert found.keep == {
-        str(paths["iso"]): "a cdrom's medium",
+        str(paths["iso"]): "the medium of a cdrom",
         str(paths["lent"]): "attached read-only",
         str(paths["both"]): "shared",
     }
@@ -161,7 +161,7 @@ def test_an_image_of_the_cache_stays(place):  # noqa: F811
     near.write_bytes(bytes(1024))
     dom = place.guest(disk(image, "raw") + disk(near, "raw", "vdb"))
     found = purge.plan(place.conn, dom, str(cache))
-    assert (found.delete, found.keep) == ([str(near)], {str(image): "an image of the cache"})
+    assert (found.delete, found.keep) == ([str(near)], {str(image): "a cached image"})
 
 
 def test_the_log_says_what_a_purge_deleted_and_left(place, caplog):  # noqa: F811
@@ -177,7 +177,7 @@ def test_the_log_says_what_a_purge_deleted_and_left(place, caplog):  # noqa: F81
     assert not part.exists(), "what a killed init began"
     assert lent.exists()
     assert f"purge of web1: deleted {place.base}" in caplog.messages
-    assert f"purge of web1: {lent} is left, attached read-only" in caplog.messages
+    assert f"purge of web1: {lent} was not deleted: attached read-only" in caplog.messages
 
 
 def test_only_a_file_is_deleted_as_one(place, caplog):  # noqa: F811
@@ -304,7 +304,7 @@ def test_of_a_recorded_guest_a_disk_that_was_added_stays_with_its_layers(place):
     assert found.uncertain == []
     nothing = purge.plan(place.conn, dom, disks=purge.NO_DISKS)
     assert nothing.delete == []
-    assert nothing.keep[str(own)] == "not asked for"
+    assert nothing.keep[str(own)] == "not requested"
     assert nothing.keep[str(more)] == purge.NOT_MADE
 
 

@@ -93,7 +93,7 @@ def test_what_libvirt_refuses_is_said(place, code, ways, asked):  # noqa: F811
 def test_a_running_domain_is_not_undefined(place):  # noqa: F811
     dom = Asked(place.guest())
     dom.create()
-    with pytest.raises(errors.OperationFailed, match=r"cannot undefine web1: it runs"):
+    with pytest.raises(errors.OperationFailed, match=r"cannot undefine web1: it is running"):
         removal.undefine(place.conn, dom)
     assert dom.flags == []
     dom.destroy()
@@ -213,7 +213,10 @@ def test_variables_from_before_a_guest_that_was_never_whole_stay(
     assert said(place, dom) == what
     going, staying = removal.variables_plan(place.conn, dom)
     if what == KEEP:
-        assert (going, staying) == ([], {str(own): "it is older than web1, which was never whole"})
+        assert (going, staying) == (
+            [],
+            {str(own): "it is older than web1, whose creation never ended"},
+        )
     else:
         assert (going, staying) == ([str(own)], {})
 

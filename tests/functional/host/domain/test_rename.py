@@ -128,7 +128,7 @@ def test_a_volume_that_libvirt_cannot_rename_is_named_and_is_not_the_next_guests
         "/default-pool/web1_root": words
     }
     with pytest.raises(
-        errors.AlreadyExists, match=r"web1_root already: it is a disk of web2: give"
+        errors.AlreadyExists, match=r"volume web1_root: it is a disk of web2: choose"
     ):
         host.init("web1", **given)
 
@@ -139,7 +139,9 @@ def test_a_file_that_keeps_its_name_is_not_offered_to_the_next_guest(web1, monke
     with monkeypatch.context() as patch:
         patch.setattr(usage, "others_may_have", lambda conn, path: "it is on a server")
         web1.modules["virt.rename"]("web1", "web2")
-    with pytest.raises(errors.AlreadyExists, match=r"as it is: it is a disk of web2: give system"):
+    with pytest.raises(
+        errors.AlreadyExists, match=r"is a disk of web2: choose another name for system"
+    ):
         web1.init("web1", **given)
     web1.conn.lookupByName("web2").undefine()
     with pytest.raises(errors.AlreadyExists, match=r"overwritten: existing: True uses it if it"):

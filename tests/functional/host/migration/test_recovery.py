@@ -200,7 +200,7 @@ def test_a_guest_that_is_started_just_then_is_defined_again_with_its_password(do
             self._dom.create()
             return super().undefineFlags(flags)
 
-    with pytest.raises(errors.MigrationFailed, match=r"web1 was started on .* meanwhile"):
+    with pytest.raises(errors.MigrationFailed, match=r"web1 was started on .* in the meantime"):
         recovery.undefine(Started(dom))
     assert dom.isPersistent()
     kept = dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE | libvirt.VIR_DOMAIN_XML_INACTIVE)
@@ -258,7 +258,7 @@ def test_what_a_definition_is_taken_away_with(dom, monkeypatch):
 def test_what_runs_by_now_is_neither_undefined_nor_ended(dom):
     dom.create()
     one = Strict(dom)
-    with pytest.raises(errors.MigrationFailed, match=r"^web1 was started on .* meanwhile$"):
+    with pytest.raises(errors.MigrationFailed, match=r"^web1 was started on .* in the meantime$"):
         recovery.undefine(one)
     with pytest.raises(errors.OperationFailed, match="web1 was started just now"):
         recovery._end(one, None)
@@ -465,9 +465,7 @@ def test_the_files_that_were_written_to_there_are_named(peer, dom, monkeypatch):
     entry = JournalEntry(report(dom), "qemu+tls://hv2/system", MOVING)
     recovery.refuse_foreign(dom.connect(), peer, entry)
     monkeypatch.setattr(recovery.target_leftovers, "written_since", lambda peer, made: ["/a", "/b"])
-    words = (
-        "^/a, /b on .*, which was written to since .*: keep one, and virt.stop and virt.undefine"
-    )
+    words = "^/a, /b on .*, which was written to since .*: keep one, and run virt.stop"
     with pytest.raises(errors.MigrationFailed, match=words):
         recovery.refuse_foreign(dom.connect(), peer, entry)
 

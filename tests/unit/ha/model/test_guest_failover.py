@@ -236,7 +236,7 @@ LEASE_H2 = made.beat("h2", leases={"web1": 6})
         # one that is down has its host still, where that is not gone
         (replace(DOWN, locations=(H1, H2)), {"h2": GONE}, (), {"locations": (H1,)}),
         (DOWN, {"h1": GONE}, (), {"host": "", "locations": ()}),
-        # the lease is not asked for any more
+        # the lease is not requested any more
         (TAKEN, {"h1": GONE}, (), {"host": "", "run": False, "locations": (), "taker": ""}),
         # the lease proves it of all places; whoever has it is to start the guest
         (TAKEN, {"h1": stuck(FENCING)}, [LEASE_H2], {

@@ -299,7 +299,7 @@ def test_test_true_says_of_a_named_host_what_would_be_in_the_way(tmp_path):
     refused = check(cloud, "hv3")
     assert refused.reasons == ("vda is a CD", "a TPM")
     assert refused.comment == "web1 cannot be moved to hv3: vda is a CD; a TPM"
-    assert len(cloud.asked) == 1, "another host was not asked for"
+    assert len(cloud.asked) == 1, "another host was not requested"
     cloud.asked = []
     refused = check(cloud)
     target = refused.comment.removeprefix("web1 cannot be moved to ").partition(":")[0]
