@@ -90,7 +90,7 @@ def test_what_libvirt_chose_by_itself_is_what_the_machine_can(monkeypatch, tmp_p
     (tmp_path / "web1_VARS.fd").write_bytes(b"keys")
     old = existing(boot={"efi": True})
     old.os.firmware_features = []  # as Salt 3007 made it
-    with pytest.raises(errors.Refused, match="without secure boot in the place of firmware with"):
+    with pytest.raises(errors.Refused, match="firmware without secure boot"):
         firmware.refuse_change("web1", old, amended(old, secure=False), CAPS)
     firmware.refuse_change("web1", old, amended(old, secure=False), _READ)
     firmware.refuse_change("web1", old, amended(old, secure=True), CAPS)
