@@ -79,6 +79,11 @@ def remove(tree: Path, feature: Feature) -> None:
         else:
             path.unlink(missing_ok=True)
     _remove_rows(tree, removed)
+    modules = [name.removeprefix(f"{LIBRARY}/").replace("/", ".") for name in removed]
+    for path in tree.glob("tests/tools/*.txt"):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        rest = [line for line in lines if not line.startswith((*removed, *modules))]
+        path.write_text("".join(rest), encoding="utf-8")
     tests = [path for path in tree.glob("tests/**/*.py") if path.parent.name != "tools"]
     while broken := [path for path in tests if missing_imports(tree, path)]:
         for path in broken:
