@@ -45,7 +45,7 @@ def line_of(done):
 
 
 def _relays(lab):
-    return lab.exec("hv1", "pgrep -fc '[r]eachhost.relay'", check=False).stdout.strip()
+    return lab.exec("hv1", "pgrep -fc '[c]onsole.host.relay'", check=False).stdout.strip()
 
 
 @pytest.mark.usefixtures("guest")

@@ -173,7 +173,7 @@ def test_what_is_sent_to_the_guest_arrives_in_qemu(running, function, event):
         ("resume", OFF, "cannot resume dom-off: "),
         ("stop", OFF, "cannot stop dom-off: .*not running"),
         ("start", "nobody", "no guest 'nobody' on "),
-        ("undefine", ON, "cannot undefine dom-on: it runs"),
+        ("undefine", ON, "cannot undefine dom-on: "),
     ],
 )
 def test_a_refusal_is_one_line_with_libvirts_words(running, function, name, words):

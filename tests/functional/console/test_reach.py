@@ -69,7 +69,7 @@ def _listens(port):
 
 
 def _relays():
-    """Programs of reachhost.relay that a test of this process has begun, and that run now."""
+    """Programs of console.host.relay that a test of this process has begun, and that run now."""
     found = []
     for pid in process.children(os.getpid()):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -503,9 +503,9 @@ def test_what_others_need_is_not_written_over(place, base, tmp_path, monkeypatch
             words = "not written over: an unknown QEMU process has it open"
         elif needed == "aside":
             user = usage.StorageUser("web1 before it was replaced by b1")
-            real = usage._UsageReader.replaced_guests
+            real = usage._UsageReader.retained_guests
             monkeypatch.setattr(
-                usage._UsageReader, "replaced_guests",
+                usage._UsageReader, "retained_guests",
                 lambda self: (real(self), self.usage.add(identity.keys_of(str(place.base)), user)),
             )  # fmt: skip
             words = words.format(user.name)

@@ -69,7 +69,6 @@ class Cloud(Purged):
 @pytest.fixture
 def cloud(tmp_path, monkeypatch):
     monkeypatch.setattr(shared_storage_check, "unmatched", lambda _opts, _hosts: {})
-    monkeypatch.setattr(lock, "WAIT_S", 0, raising=False)
     return Cloud(tmp_path)
 
 
