@@ -11,7 +11,6 @@ whose version has a public function of that name, and no handler, answers in the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -20,11 +19,24 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from saltvirt import errors, features, schema
 
 PREFIX = "virt."
-# the modules with the functions that answer calls; a feature that is not installed has none
-HANDLER_MODULES = (
-    "backup.export.handlers", "backup.target.handlers", "console.host.handlers",
-    "ha.fencing.handlers", "host.handlers",
-)  # fmt: skip
+# the modules with the functions that answer calls, and their calls: a job imports one of them only;
+# a feature that is not installed has none
+HANDLER_MODULES: Mapping[str, tuple[str, ...]] = {
+    "backup.export.handlers": (
+        "backup_again", "backup_begin", "backup_disk", "backup_look", "backup_over",
+        "backup_restore", "backup_standing", "backup_wish",
+    ),
+    "backup.target.handlers": (
+        "backup_hide", "backup_let_go", "backup_plan", "backup_pull", "backup_reader",
+        "backup_show", "backup_stands",
+    ),
+    "console.host.handlers": ("display", "reach", "screen"),
+    "ha.fencing.handlers": ("ha_fence",),
+    "host.handlers": (
+        "inventory", "leftovers", "migrate_locations", "names_on_disk", "power", "shared_disks",
+        "storage_users",
+    ),
+}  # fmt: skip
 
 Request = TypeVar("Request", bound=schema.Message)
 Answer = TypeVar("Answer")
@@ -186,9 +198,9 @@ def mismatch_text(function: str, host: str, error: errors.BadAnswer) -> str:
 
 Handler = Callable[[MinionContext, Request], Answer]
 
-_handlers: dict[str, tuple[Call[Any, Any], Handler[Any, Any]]] = {}
-_loading = threading.Lock()
-_loaded = False
+_Registered = tuple[Call[Any, Any], Handler[Any, Any]]
+
+_handlers: dict[str, _Registered] = {}
 
 
 def handles(
@@ -205,12 +217,12 @@ def handles(
 
 def is_handled(function: str) -> bool:
     """Return whether a handler answers the function here."""
-    return function in _registry()
+    return _registered(function) is not None
 
 
 def request_type(function: str) -> type[schema.Message] | None:
     """Return what a handler of the function takes here; None if no handler answers it."""
-    registered = _registry().get(function)
+    registered = _registered(function)
     return registered[0].request if registered else None
 
 
@@ -219,7 +231,10 @@ def answer(host: MinionContext, function: str, arguments: Mapping[str, Any]) -> 
 
     Raises InvalidInput for arguments of another type or version, and as the handler does.
     """
-    call, handler = _registry()[function]
+    registered = _registered(function)
+    if registered is None:
+        raise errors.Unsupported(f"{function}: this host has no such function")
+    call, handler = registered
     unknown = schema.unknown_keys(call.request, arguments)
     if unknown:
         raise errors.InvalidInput(
@@ -233,11 +248,10 @@ def answer(host: MinionContext, function: str, arguments: Mapping[str, Any]) -> 
     return schema.plain(handler(host, cast(Any, request)))
 
 
-def _registry() -> dict[str, tuple[Call[Any, Any], Handler[Any, Any]]]:
-    """The handlers of all features that are installed, imported at the first use."""
-    global _loaded  # noqa: PLW0603 - a process imports them once
-    with _loading:
-        if not _loaded:
-            list(features.installed(HANDLER_MODULES))
-            _loaded = True
-    return _handlers
+def _registered(function: str) -> _Registered | None:
+    """Return the call and its handler, whose module is imported at the first use; None if no
+    installed feature answers the function."""
+    name = function.removeprefix(PREFIX)
+    if function not in _handlers:
+        list(features.installed(m for m, called in HANDLER_MODULES.items() if name in called))
+    return _handlers.get(function)

@@ -1,6 +1,7 @@
 """Typed calls: what the master sends, what a host's handler gets, and what comes back."""
 
 import ast
+import importlib
 import re
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ class SizeRequest(Message):
     human: bool = False
 
 
+LISTED = calls.HANDLER_MODULES
 SIZE = Call("test_size", SizeRequest, Size)
 SIZES = Call("test_sizes", SizeRequest, list[Size], Timeout.SHORT)
 BUSY = Call("test_busy", SizeRequest, bool, Timeout.PATIENT)
@@ -66,7 +68,7 @@ def host():
 def registered(monkeypatch):
     """The handlers of this test alone."""
     monkeypatch.setattr(calls, "_handlers", {})
-    monkeypatch.setattr(calls, "_loaded", True)
+    monkeypatch.setattr(calls, "HANDLER_MODULES", {})
 
     @calls.handles(SIZE)
     def size(host, request):
@@ -148,8 +150,25 @@ def test_arguments_of_another_type_or_version_are_refused(host, given, wrong):
 def test_the_list_has_the_handlers_of_all_features():
     files = layers.LIBRARY.rglob(layers.HANDLERS)
     names = {".".join(path.relative_to(layers.LIBRARY).with_suffix("").parts) for path in files}
-    parts = {name: name.partition(".")[0] for name in calls.HANDLER_MODULES}
+    parts = {name: name.partition(".")[0] for name in LISTED}
     assert {name for name, part in parts.items() if (layers.LIBRARY / part).is_dir()} == names
+
+
+@pytest.mark.parametrize("module", LISTED)
+def test_the_list_has_the_calls_of_each_module(module):
+    source = (layers.LIBRARY / module.replace(".", "/")).with_suffix(".py")
+    if not source.exists():
+        pytest.skip("this feature is not installed")
+    handled = {
+        decorator.args[0]
+        for function in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "handles"
+    }
+    loaded = importlib.import_module(f"saltvirt.{module}")
+    functions = {eval(ast.unparse(call), vars(loaded)).function for call in handled}
+    assert functions == {f"{calls.PREFIX}{name}" for name in LISTED[module]}
 
 
 @pytest.mark.parametrize(("missing", "is_error"), [
@@ -161,24 +180,23 @@ def test_only_the_handlers_of_an_installed_feature_are_imported(monkeypatch, mis
     def load(_name):
         raise ModuleNotFoundError("missing", name=missing)
 
-    monkeypatch.setattr(calls, "_loaded", False)
-    monkeypatch.setattr(calls, "HANDLER_MODULES", ("backup.export.handlers",))
+    monkeypatch.setattr(calls, "HANDLER_MODULES", {"backup.export.handlers": ("backup_disk",)})
     monkeypatch.setattr(features.importlib, "import_module", load)
     if is_error:
         with pytest.raises(ModuleNotFoundError):
-            calls.is_handled("virt.test_size")
+            calls.is_handled("virt.backup_disk")
     else:
-        assert calls.is_handled("virt.test_size")
+        assert not calls.is_handled("virt.backup_disk")
 
 
 def test_an_error_in_a_handler_module_is_raised(monkeypatch):
     def load(_name):
         raise ImportError("cannot import name 'x'")
 
-    monkeypatch.setattr(calls, "_loaded", False)
+    monkeypatch.setattr(calls, "HANDLER_MODULES", {"backup.export.handlers": ("backup_disk",)})
     monkeypatch.setattr(features.importlib, "import_module", load)
     with pytest.raises(ImportError, match="cannot import name"):
-        calls.is_handled("virt.test_size")
+        calls.is_handled("virt.backup_disk")
 
 
 # -- calls that are not declared ------------------------------------------------------------------
