@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from saltvirt.errors import InvalidInput
+from saltvirt.fleet.answer import Answer
 from saltvirt.operations.cluster import inventory
 from saltvirt.placement import account, capacity, choose, facts, policy, resources
 from saltvirt.placement.facts import (
@@ -266,8 +267,8 @@ def test_one_host_that_tells_nonsense_costs_only_itself(bad):
     """Until now the other hosts were not placed on, either."""
     good = {"cpus": 8, "memory_kib": 64 * GIB_KIB, "types": ["kvm"]}
     said = [
-        SimpleNamespace(host="hv1", ok=True, error=None, data={**good, **bad}),
-        SimpleNamespace(host="hv2", ok=True, error=None, data=good),
+        Answer("hv1", {**good, **bad}),
+        Answer("hv2", good),
     ]
     fleet = SimpleNamespace(hosts=lambda: ["hv1", "hv2"], ask=lambda *_args, **_more: said)
     hosts, unreachable = inventory.gather(fleet, guest={"name": "new"})
