@@ -133,7 +133,7 @@ class Call(Generic[Request, Answer]):
         Raises ConnectionFailed for an answer of another type, and as ``Fleet.call`` does.
         """
         options = {**self._options, **options}
-        data = fleet.call(host, self.function, request.to_answer(), **options)
+        data = fleet.call(host, self.function, _arguments(request), **options)
         try:
             return self.read(data, host)
         except errors.BadAnswer as exc:
@@ -145,7 +145,7 @@ class Call(Generic[Request, Answer]):
     ) -> HostAnswer[Answer]:
         """Return the answer of one host, or its error and the kind of the error."""
         options = {**self._options, **options}
-        answers = fleet.gather([host], self.function, request.to_answer(), **options)
+        answers = fleet.gather([host], self.function, _arguments(request), **options)
         return self._parsed(answers[host])
 
     def replies(
@@ -153,7 +153,7 @@ class Call(Generic[Request, Answer]):
     ) -> Iterator[HostAnswer[Answer]]:
         """Yield the answer of each host, or its error, as it arrives."""
         options = {**self._options, **options}
-        for item in fleet.ask(hosts, self.function, request.to_answer(), **options):
+        for item in fleet.ask(hosts, self.function, _arguments(request), **options):
             yield self._parsed(item)
 
     def gather(
@@ -173,7 +173,7 @@ class Call(Generic[Request, Answer]):
         self, fleet: CallSender, host: str, requests: Iterable[Request], **options: Any
     ) -> list[HostAnswer[Answer]]:
         """Return the answer or the error of each request, which one job of the host carries out."""
-        calls = [request.to_answer() for request in requests]
+        calls = [_arguments(request) for request in requests]
         return [self._parsed(item) for item in fleet.each(host, self.function, calls, **options)]
 
     def read(self, data: object, host: str) -> Answer:
@@ -194,6 +194,14 @@ def mismatch_text(function: str, host: str, error: errors.BadAnswer) -> str:
     """Return the message about an answer of another type."""
     problem = error.text.removeprefix(f"{host}: ")
     return f"its answer to {function} is not what this version expects: {problem}"
+
+
+def _arguments(request: schema.Message) -> dict[str, Any]:
+    """Return the fields of a request as plain data. Raises InvalidInput."""
+    try:
+        return request.to_answer()
+    except RecursionError as exc:
+        raise errors.InvalidInput("an argument is nested too deeply") from exc
 
 
 Handler = Callable[[MinionContext, Request], Answer]

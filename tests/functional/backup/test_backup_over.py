@@ -792,7 +792,7 @@ def test_a_guest_is_told_by_its_generation_id_that_it_was_set_back(host):
 
 def test_it_is_not_renamed_before_it_is_confirmed_or_undone(host):
     host.restore()
-    with pytest.raises(errors.Refused, match="then rename it"):
+    with pytest.raises(errors.Refused, match="then rename web1"):
         host.call("rename", "web1", "web9", seed=False)
     assert host.confirm() == [host.old(target) for target in TARGETS]
     host.call("rename", "web1", "web9", seed=False)
