@@ -30,6 +30,8 @@ class Machine:
             return real(path)
 
         monkeypatch.setattr(bounded_io, "stat", seen)
+        # the table below is not of this machine's file systems
+        monkeypatch.setattr(bounded_io, "_far_mounts", tuple)
         monkeypatch.setattr(sharing, "_DEVICES", str(self.numbers))
         monkeypatch.setattr(mounts, "read", lambda: list(mounts.parse(self.table)))
 
