@@ -285,8 +285,9 @@ def _refuse_nested(conn: libvirt.virConnect, pool: libvirt.virStoragePool) -> No
             relation = "is inside it"
         if relation:
             raise errors.InvalidInput(
-                f"cannot purge storage pool {pool.name()} on {conn.getHostname()}"
-                "content may be deleted"
+                f"cannot purge storage pool {pool.name()} on {conn.getHostname()}: storage pool "
+                f"{other_pool.name()} {relation}; undefine that pool first, if its content may be "
+                "deleted"
             )
 
 

@@ -315,7 +315,7 @@ def test_variables_that_are_not_saved_are_said_before_and_after(host):
     assert words in host.call("snapshot", "g", "a")["notes"][1]
     later = b"of all guests" + template.read_bytes()[13:]
     template.write_bytes(later)
-    words = ["the firmware variables stay as they are now: a has none saved"]
+    words = ["the firmware variables are not reverted: a does not contain them"]
     assert host.call("revert_snapshot", "g", "a", test=True)["notes"] == words
     assert host.call("revert_snapshot", "g", "a")["notes"] == words
     assert template.read_bytes() == later

@@ -39,7 +39,7 @@ def test_variables_that_were_not_saved_are_named_and_stay(folder):
     now = folder / "g_VARS.fd"
     now.write_text("boot entries")
     assert snapshot_state.not_restored(guest(now), SNAPSHOT) == [
-        "the firmware variables stay as they are now: s1 has none saved"
+        "the firmware variables are not reverted: s1 does not contain them"
     ]
     snapshot_state.restore(None, guest(now), SNAPSHOT)
     assert now.read_text() == "boot entries"

@@ -48,7 +48,7 @@ def test_what_stays_here_on_purpose_is_not_named(peer, dom, job, done):
 def test_an_old_definition_does_not_start_by_itself_beside_it(peer, dom, job, done):
     dom.setAutostart(0)
     words = (
-        r"web1 is on hv3 by now, and defined on hv1, too: keep one, and virt.undefine web1 on the "
+        r"web1 is now on hv3, and also defined on hv1: keep one, and run virt.undefine web1 on the "
         r"other host, .*; then salt-run virt.migrate_recover web1$"
     )
     with pytest.raises(errors.MigrationFailed, match=words):

@@ -646,7 +646,7 @@ def test_what_was_written_to_an_image_while_it_was_copied_is_no_disk(host, image
 def test_a_mac_of_another_guest_is_said(host):
     nics = [{"name": "lan", "type": "network", "source": "default", "mac": "52:54:00:00:00:0A"}]
     assert "warnings" not in host.init("web1", interfaces=nics)
-    words = "web1 has an interface with the MAC 52:54:00:00:00:0a, too: in one network only one"
+    words = "web1 also has an interface with the MAC 52:54:00:00:00:0a: in a common network"
     for told in (
         host.init("web2", interfaces=nics),
         host.modules["virt.update"]("web2", interfaces=nics),

@@ -270,7 +270,7 @@ def test_the_volumes_of_a_guest_get_its_new_name_and_no_others(web1, pool):
         ([{"name": "d", "size": 1, "pool": "off"}], "OperationFailed",
          "storage pool off is not started"),
         ([{"name": "d", "device": "cdrom", "pool": "default-pool", "source_file": "no.iso"}],
-         "NotFound", r"disk d: no volume no\.iso in pool default-pool"),
+         "NotFound", r"disk d: pool default-pool has no volume no\.iso"),
         ([{"name": "d", "pool": "far", "image": "BASE"}], "Unsupported",
          "a pool of type rbd cannot store an image: far"),
     ],

@@ -391,7 +391,7 @@ def test_of_another_machine_a_pool_may_be_in_the_folder_of_another(conn, monkeyp
             f"<pool type='dir'><name>{name}</name><target><path>{folder}</path></target></pool>"
         )
     pool = conn.storagePoolLookupByName("one")
-    with pytest.raises(errors.InvalidInput, match="storage pool two is in it"):
+    with pytest.raises(errors.InvalidInput, match="storage pool two is inside it"):
         pool_state._refuse_nested(conn, pool)
     monkeypatch.setattr(pool_state.connection, "is_local", lambda conn: False)
     pool_state._refuse_nested(conn, pool)
