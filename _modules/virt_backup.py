@@ -55,17 +55,17 @@ def _connect(kwargs):
     return connection.connect(settings.connection(__salt__["config.get"], kwargs))
 
 
-def backup_end(name, ident, good=False, needed=(), **kwargs):
+def backup_end(name, backup_id, good=False, needed=(), **kwargs):
     """
     End the export of a guest's disks for a backup, also if its process has died.
 
     :param name: name of the guest
-    :param ident: name of the backup
+    :param backup_id: name of the backup
     :param good: True: the backup is complete, so its checkpoint is kept
     :param needed: with ``good``: checkpoints to keep; other checkpoints of backups are deleted
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dictionary: ``why`` (reason, if the export had ended before), ``left`` (leftovers
+    :return: a dictionary: ``reason`` (if the export had ended before), ``leftovers`` (those
         that could not be removed)
 
     :raises OperationFailed: libvirt cannot end it
@@ -79,7 +79,7 @@ def backup_end(name, ident, good=False, needed=(), **kwargs):
     from saltvirt.backup.export import api  # noqa: PLC0415 - needs the binding
 
     request = backup_request.EndRequest(
-        values.text(ident, "ident"),
+        values.text(backup_id, "backup_id"),
         bool(good),
         tuple(values.list_of(values.text)(needed, "needed")),
     )
@@ -119,13 +119,13 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
     :param mounted: True: the folder must be a mount point
     :param name: guests that have or had this name, or have it as UUID; and the guest with ``uuid``
     :param newest: True: only the newest and the newest good backup of each guest
-    :param after: ``UUID/IDENT``: only backups after that one
+    :param after: ``UUID/BACKUP``: only backups after that one
 
-    :return: a list of dictionaries, for each guest the oldest first: ``ident``, ``guest``,
-        ``uuid``, ``when``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``,
+    :return: a list of dictionaries, for each guest the oldest first: ``backup_id``, ``guest``,
+        ``uuid``, ``taken_at``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``,
         ``disks`` (disk to ``whole``, or to the backup that it depends on), ``stored_bytes``,
-        ``wrong`` (why it is not good, or cannot be read without its key, or null), ``broken`` (disk
-        to the error), ``skipped`` (disks that it does not contain)
+        ``problem`` (why it is not good, or cannot be read without its key, or null),
+        ``broken_disks`` (disk to the error), ``skipped`` (disks that it does not contain)
 
     :raises InvalidInput: the folder does not exist, or others can write to it
 
@@ -164,10 +164,10 @@ def backup(
     :param test: show how each disk would be read; change nothing
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dictionary: ``ident`` (name of the backup), ``disks`` (disk to the backup that it
+    :return: a dictionary: ``backup_id`` (name of the backup), ``disks`` (disk to the backup that it
         depends on, or to the reason why it is read completely), ``skipped`` (drives that are not
         part of backups); without ``test`` also ``consistency``, ``moved_bytes``, ``stored_bytes``,
-        ``left`` (leftovers that could not be removed)
+        ``leftovers`` (that could not be removed)
 
     :raises NotFound: the guest does not exist
     :raises OperationFailed: no backup is created, and everything is rolled back
@@ -194,12 +194,12 @@ def backup(
         folder, __opts__["id"], inspection, full=full, mounted=mounted, key=key, reader=not test
     ))  # fmt: skip
     summary = {
-        "ident": plan.ident, "skipped": inspection.skipped,
+        "backup_id": plan.backup_id, "skipped": inspection.skipped,
         "disks": {disk.target: disk.parent or disk.reason for disk in plan.disks},
     }  # fmt: skip
     if test:
         return summary
-    backup_key = guest, plan.ident
+    backup_key = guest, plan.backup_id
     try:
         serving = _ask(host, backup_calls.BEGIN_EXPORT, backup_calls.BeginRequest(
             *backup_key, plan.disks, plan.reader
@@ -220,7 +220,7 @@ def backup(
     _, leftovers = _end_backup(*backup_key, good=True, needed=sorted(needed), **kwargs)
     return {
         **summary, "disks": {disk.target: disk.parent or disk.reason for disk in serving.disks},
-        "skipped": serving.skipped, "consistency": serving.consistency, "left": leftovers,
+        "skipped": serving.skipped, "consistency": serving.consistency, "leftovers": leftovers,
         "moved_bytes": result.moved_bytes, "stored_bytes": result.stored_bytes,
     }  # fmt: skip
 
@@ -252,7 +252,7 @@ def _end_backup(*args, **options):
         answer = __salt__["virt.backup_end"](*args, **options)
     except errors.VirtError as exc:
         return exc.text, [exc.text]
-    return answer["why"], answer["left"]
+    return answer["reason"], answer["leftovers"]
 
 
 def backup_bring(
@@ -283,9 +283,9 @@ def backup_bring(
         ``virt.init`` seeded the original; ``connection``, ``username`` and ``password`` override
         ``virt:connection``
 
-    :return: as ``virt.init``, with ``ident`` of the backup and ``skipped`` (disks that it does not
+    :return: as ``virt.init``, with ``backup_id`` and ``skipped`` (disks that it does not
         contain, with the reasons); for a disk as a file ``path`` and ``size_bytes`` instead; with
-        ``test`` only ``ident``
+        ``test`` only ``backup_id``
 
     :raises NotFound: the backup does not exist, or does not contain the disk
     :raises AlreadyExists: the guest exists
@@ -314,13 +314,13 @@ def backup_bring(
     if disk is not None:
         listed.refuse_unknown_disk(record, disk)
     if values.flag(test, "test"):
-        return {"ident": record.ident}
+        return {"backup_id": record.backup_id}
     inputs, local = _restore_inputs(kwargs)
     host = _host(local)
     reader = _ask(host, backup_calls.ISSUE_READER, backup_calls.ReaderRequest(once=True)).authority
     try:
         shown = _ask(host, backup_calls.SHOW_BACKUP, backup_calls.ShowBackupRequest(
-            values.text(folder, "folder"), record.uuid, record.ident, reader, mounted=mounted,
+            values.text(folder, "folder"), record.uuid, record.backup_id, reader, mounted=mounted,
             disk=disk, damaged=damaged,
         ))  # fmt: skip
         if disk is not None and not in_place:
@@ -336,7 +336,7 @@ def backup_bring(
     finally:
         with contextlib.suppress(errors.VirtError):
             _ask(host, backup_calls.HIDE_BACKUP, backup_calls.HideBackupRequest(reader))
-    return {**result.to_answer(), "ident": record.ident, "skipped": record.skipped}
+    return {**result.to_answer(), "backup_id": record.backup_id, "skipped": record.skipped}
 
 
 def _restore_inputs(kwargs):
@@ -383,7 +383,7 @@ def backup_prune(folder, retention, name=None, mounted=False, test=False):
     :param test: only show what would be removed
 
     :return: a dictionary: ``guests`` (a list: ``uuid``, ``guest``, ``backups``, each with
-        ``ident``, ``stays`` and ``why``, and ``trouble`` if nothing was removed)
+        ``backup_id``, ``retained`` and ``reason``, and ``error`` if nothing was removed)
 
     :raises InvalidInput: the folder does not exist, or others can write to it
 
@@ -413,9 +413,9 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, lim
     :param limit: maximum number of backups, starting with those that were not verified for the
         longest time
 
-    :return: a dictionary: ``backups``, a list: ``uuid``, ``guest``, ``ident``, ``verified``
-        (``when``, ``disks``, ``broken``: disk to the error), ``wrong`` (why it, or a backup that it
-        depends on, is not good), ``trouble`` (why it could not be verified)
+    :return: a dictionary: ``backups``, a list: ``uuid``, ``guest``, ``backup_id``, ``verification``
+        (``verified_at``, ``disks``, ``broken_disks``: disk to the error), ``problem`` (why it, or a
+        backup that it depends on, is not good), ``error`` (why it could not be verified)
 
     :raises InvalidInput: the folder does not exist, or others can write to it
     :raises NotFound: the backup does not exist
@@ -469,9 +469,9 @@ def backup_ls(folder, name, path="/", backup="latest", filesystem=None, mounted=
         system mounts
     :param mounted: True: the target's folder must be a mount point
 
-    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``files`` (a list of at most 1000:
+    :return: a dictionary: ``backup_id``, ``guest``, ``files`` (a list of at most 1000:
         ``name``, with special characters escaped, ``kind``, ``size_bytes``, ``mode``,
-        ``changed_s``, ``link``), ``more`` (number of further files), ``filesystems`` (device to
+        ``changed_s``, ``link``), ``omitted`` (number of further files), ``filesystems`` (device to
         kind), ``missing`` (file systems that the guest mounts and that could not be read, with the
         reasons)
 
@@ -512,7 +512,7 @@ def backup_get(
     :param mounted: True: the target's folder must be a mount point
     :param test: only check whether it exists
 
-    :return: a dictionary: ``ident`` (of the backup), ``guest``, ``kind`` (``file``, ``folder``),
+    :return: a dictionary: ``backup_id``, ``guest``, ``kind`` (``file``, ``folder``),
         ``size_bytes``, ``path`` on this machine
 
     :raises NotFound: the backup does not exist, or does not contain the file
@@ -602,8 +602,8 @@ def backup_undo(name, stop=False, test=False, **kwargs):
     :param test: only raise the reason against it
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: a dictionary: ``left`` (leftovers that could not be removed, with the reasons), and, if
-        there are any, ``detached`` (disks that were attached since; they are kept, but no longer
+    :return: a dictionary: ``leftovers`` (those that could not be removed, with the reasons), and,
+        if there are any, ``detached`` (disks that were attached since; they are kept, but no longer
         attached)
 
     :raises NotFound: it was not replaced by a backup, or the restore was confirmed

@@ -165,7 +165,7 @@ def _last_seen(value):
 
 def _are_backups(value):
     return isinstance(value, list) and all(
-        isinstance(item, dict) and "ident" in item for item in value
+        isinstance(item, dict) and "backup_id" in item for item in value
     )
 
 
@@ -176,7 +176,7 @@ def _backups(target, backups):
     wrong = []
     for backup in backups:
         number, parents = (
-            str(backup["ident"]).partition("-")[0],
+            str(backup["backup_id"]).partition("-")[0],
             _mapping(backup.get("disks")).values(),
         )
         is_full = all(parent == "whole" for parent in parents)
@@ -184,13 +184,13 @@ def _backups(target, backups):
         label = backup.get("guest") or backup.get("uuid")
         rows.append([
             label, int(number) if number.isdecimal() else number,
-            str(backup.get("when") or "")[:16].replace("T", " "), backup.get("host"),
+            str(backup.get("taken_at") or "")[:16].replace("T", " "), backup.get("host"),
             ("whole" if is_full else "changes") if parents else None, size,
             backup.get("consistency"),
-            "NO" if backup.get("wrong") else "yes",
+            "NO" if backup.get("problem") else "yes",
         ])  # fmt: skip
-        if backup.get("wrong"):
-            wrong.append(f"  {label} {number}: {backup['wrong']}")
+        if backup.get("problem"):
+            wrong.append(f"  {label} {number}: {backup['problem']}")
     if not backups:
         return f"{target}: none"
     return "\n".join([_table(rows, f"{target}:"), *wrong])

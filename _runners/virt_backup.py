@@ -111,9 +111,9 @@ def backups(name=None, to=None):
     :param name: name of a guest; default: all guests
     :param to: the target; default: all targets
 
-    :return: target to a list, for each guest the oldest first: ``ident``, ``guest``, ``uuid``,
-        ``when``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or to the
-        backup that it depends on), ``stored_bytes``, ``wrong`` (why it is not good, or null);
+    :return: target to a list, for each guest the oldest first: ``backup_id``, ``guest``, ``uuid``,
+        ``taken_at``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or to the
+        backup that it depends on), ``stored_bytes``, ``problem`` (why it is not good, or null);
         ``unreachable``: target to the reason
 
     CLI Example:
@@ -285,7 +285,8 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, limit
         verified for the longest time
 
     :return: under the target's name ``result`` (False when one is not good), ``comment``,
-        ``backups`` (a list: ``guest``, ``uuid``, ``ident``, ``verified``, ``wrong``, ``trouble``)
+        ``backups`` (a list: ``guest``, ``uuid``, ``backup_id``, ``verification``, ``problem``,
+        ``error``)
 
     CLI Example:
 

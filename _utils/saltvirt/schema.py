@@ -46,10 +46,12 @@ class Message:
 
     NAMED_BY: the field with the key, for Messages that are the values of a dictionary. UNDECLARED:
     the field, a dictionary, with all keys that are not fields; by default they are ignored.
+    ALIASES: former key to its field, for files that an earlier version wrote.
     """
 
     NAMED_BY: ClassVar[str | None] = None
     UNDECLARED: ClassVar[str | None] = None
+    ALIASES: ClassVar[dict[str, str]] = {}
 
     @classmethod
     def from_answer(cls: type[AnyMessage], data: object, source: str) -> AnyMessage:
@@ -309,6 +311,8 @@ def _message(kind: type[Message]) -> Reader:
     def read(data: Any) -> Message:
         if not isinstance(data, dict):
             raise ValidationError("a mapping")
+        if kind.ALIASES:
+            data = {kind.ALIASES.get(key, key): value for key, value in data.items()}
         field_values = {}
         for name, read_one, needed in fields:
             if name in data:

@@ -329,19 +329,19 @@ class Run:
         for _ in range(2):  # the second finds nothing to do
             self._target("virt.backup_prune", folder, {"last": op["last"]})
         self._listed(op["to"])
-        good = [one for one in self._list(op["to"]) if not one["wrong"]]
+        good = [one for one in self._list(op["to"]) if not one["problem"]]
         if self.model.kept.get(op["to"]) and not good:
             raise Broken("prune: no good backup is left")
 
     def _verify(self, op, _faults=NO_FAULT):
         for one in self._target("virt.backup_verify", FOLDERS[op["to"]])["backups"]:
-            if one["wrong"] or one["trouble"]:
+            if one["problem"] or one["error"]:
                 raise Broken(f"verify: {one}")
 
     def _restore(self, op, _faults=NO_FAULT):
         """By our own verb: beside it, or in its place."""
         model, to = self.model, op["to"]
-        good = [one["ident"] for one in self._list(to) if not one["wrong"]]
+        good = [one["backup_id"] for one in self._list(to) if not one["problem"]]
         if not good:
             return "none"
         ident = good[int(op["at"] * len(good))]
@@ -396,11 +396,11 @@ class Run:
         return self._target("virt.backup_list", FOLDERS[to])
 
     def _called(self, to, ident):
-        return next(one["guest"] for one in self._list(to) if one["ident"] == ident)
+        return next(one["guest"] for one in self._list(to) if one["backup_id"] == ident)
 
     def _listed(self, to, held=None):
         """Notes what is new at a target, which holds what the disks held; the new ones."""
-        there = {one["ident"]: one for one in self._list(to)}
+        there = {one["backup_id"]: one for one in self._list(to)}
         known = self.model.kept.setdefault(to, {})
         for ident in set(known) - set(there):
             del known[ident]  # pruned
@@ -420,7 +420,7 @@ class Run:
             raise Broken(f"backup: it is done, and there are {len(new)} new ones")
         if how and not broken:
             raise Broken(f"backup: {how}")
-        wrong = [one for one in new if one["wrong"]]
+        wrong = [one for one in new if one["problem"]]
         if wrong:
             raise Broken(f"backup: {wrong[0]}")
         if how:
@@ -458,7 +458,7 @@ class Run:
         for name, other in FOLDERS.items():
             if name != op["to"]:
                 kept += self._target("virt.backup_plan", other, model.host, look)["needed"]
-        ident, made, why = plan["ident"], None, None
+        ident, made, why = plan["backup_id"], None, None
         reader = self._target("virt.backup_reader")["authority"]
         asked = model.name, ident, plan["disks"], reader
         served, why = self._ask(self.host, "virt.backup_begin", *asked)
@@ -474,7 +474,7 @@ class Run:
         )
         if wrong:
             raise Broken(f"end: {wrong}")
-        if ended["left"]:
+        if ended["leftovers"]:
             self.said["left"] += 1
         return why
 
@@ -522,7 +522,7 @@ class Run:
         """Restored by qemu-img alone, each is bit for bit what the disks held."""
         for to in self.targets:
             folder = FOLDERS[to]
-            good = [one["ident"] for one in self._list(to) if not one["wrong"]]
+            good = [one["backup_id"] for one in self._list(to) if not one["problem"]]
             missing = sorted(set(self.model.kept[to]) - set(good))
             if missing:
                 raise Broken(f"good: at {to} these are not: {missing}")
@@ -545,5 +545,5 @@ class Run:
                              if found.get(ident, {}).get(one) != sha]  # fmt: skip
                     raise Broken(f"bits: {ident} of {to} is not what {other} held")
             for one in self._target("virt.backup_verify", folder)["backups"]:
-                if one["wrong"] or one["trouble"]:
+                if one["problem"] or one["error"]:
                     raise Broken(f"verify: {one}")

@@ -78,11 +78,11 @@ def disk(made, parent=None, digest="a" * 64, **other):
 
 def told(disks, **other):
     given = {
-        "ident": "",
+        "backup_id": "",
         "guest": "web1",
         "uuid": "",
-        "when": "2026-11-23T15:52:20Z",
-        "by": "root",
+        "taken_at": "2026-11-23T15:52:20Z",
+        "requester": "root",
         "host": "hv1",
         "consistency": record.CRASH,
         "qemu_img": "7.2.22",

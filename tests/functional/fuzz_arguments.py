@@ -104,7 +104,7 @@ FOR["state virt.deployed"] = {"guests": {"web1": {"mem": 64}}}
 # backups: nobody shows anything on the port, and no system is in the disk
 _VAULT = {"folder": VAULT}
 FOR |= {
-    "virt.backup_end": {"name": "test", "ident": IDENT},
+    "virt.backup_end": {"name": "test", "backup_id": IDENT},
     "virt.backup_list": _VAULT,
     "virt.backup": {**_VAULT, "name": "test"},
     "virt.backup_bring": {**_VAULT, "name": "web1", "backup": "9"},

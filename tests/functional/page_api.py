@@ -194,8 +194,8 @@ class Api(http.server.ThreadingHTTPServer):
         return {"certificates": {"table": rows, "hosts": {}}, "problems": wrong, "retcode": 1}
 
     def do_backups(self, _arguments):
-        one = {"ident": "1", "guest": "web1", "when": "2026-11-23 02:00", "host": "hyper1",
-               "consistency": "file systems", "wrong": None}  # fmt: skip
+        one = {"backup_id": "1", "guest": "web1", "taken_at": "2026-11-23 02:00", "host": "hyper1",
+               "consistency": "file systems", "problem": None}  # fmt: skip
         return {"vault": [one]}
 
     def do_migrate_unfinished(self, _arguments):

@@ -107,17 +107,17 @@ class Pulled:
             disk = ServedDisk(
                 "vda", self.size, "file /srv/web1.qcow2", "vda",
                 (f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
-                plan.parent, plan.reason, chains.checkpoint(planned.ident),
+                plan.parent, plan.reason, chains.checkpoint(planned.backup_id),
             )  # fmt: skip
             serving = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
-            made = self.receive(planned.ident, serving, key, compress=compress)
+            made = self.receive(planned.backup_id, serving, key, compress=compress)
         for name in self.bitmaps:
             qemu_img("bitmap", "--remove", str(self.disk), name)
         if self.kind == "qcow2":
-            self.bitmaps = {chains.checkpoint(made.ident): chains.GOOD}
+            self.bitmaps = {chains.checkpoint(made.backup_id): chains.GOOD}
             qemu_img("bitmap", "--add", str(self.disk), *self.bitmaps)
-        self.images[made.ident] = bytes(self.now)
-        return made.ident, plan
+        self.images[made.backup_id] = bytes(self.now)
+        return made.backup_id, plan
 
     def receive(self, ident, serving, key=None, tell=lambda said: None, compress=None):
         """What virt.backup_pull does."""

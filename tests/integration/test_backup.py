@@ -112,11 +112,11 @@ class Box:
         host, target = self.hosts
         look = host.call("virt.backup_look", self.name)
         plan = target.call("virt.backup_plan", VAULT, "hv1", look, full=whole)
-        ident = plan["ident"]
+        ident = plan["backup_id"]
         served = host.call("virt.backup_begin", self.name, ident, plan["disks"], reader(target))
         made = target.call("virt.backup_pull", VAULT, self.name, ident, "hv1", served)
         ended = host.call("virt.backup_end", self.name, ident, True, made["checkpoints"])
-        assert ended == {"why": None, "left": []}
+        assert ended == {"reason": None, "leftovers": []}
         self.kept[ident] = self.digests()
         return {disk["target"]: disk for disk in served["disks"]}, {**served, **made}
 
@@ -199,14 +199,15 @@ def test_what_is_written_meanwhile_is_in_the_next_one(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    asked = one.name, plan["backup_id"], plan["disks"], reader(target)
+    served = host.call("virt.backup_begin", *asked)
     then = one.digests()
     one.write(times=12)
-    made = target.call("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
-    host.call("virt.backup_end", one.name, plan["ident"], True, made["checkpoints"])
-    assert one.restored(plan["ident"]) == then
+    made = target.call("virt.backup_pull", VAULT, one.name, plan["backup_id"], "hv1", served)
+    host.call("virt.backup_end", one.name, plan["backup_id"], True, made["checkpoints"])
+    assert one.restored(plan["backup_id"]) == then
     disks, _ = one.back_up()
-    assert disks["vda"]["parent"] == plan["ident"]
+    assert disks["vda"]["parent"] == plan["backup_id"]
     assert one.all_restored()
 
 
@@ -258,9 +259,9 @@ def test_one_that_is_off_cannot_be_started_meanwhile(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    host.call("virt.backup_begin", one.name, plan["backup_id"], plan["disks"], reader(target))
     assert "lock" in one.cloud.exec("hv1", "virsh start labbackup", check=False).stderr
-    host.call("virt.backup_end", one.name, plan["ident"])
+    host.call("virt.backup_end", one.name, plan["backup_id"])
     one.leaves_nothing()
     one.sh("virsh -q start labbackup")
 
@@ -298,9 +299,9 @@ def test_a_keeper_that_is_killed_is_cleaned_up_after(box, off):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    host.call("virt.backup_begin", one.name, plan["backup_id"], plan["disks"], reader(target))
     assert one.traces() != []
-    asked = one.name, plan["ident"], plan["disks"], reader(target)
+    asked = one.name, plan["backup_id"], plan["disks"], reader(target)
     again = host.refuses("virt.backup_begin", *asked)
     assert "is running" in again or "at work" in again
     one.sh("pkill -9 -f 'export[.]export_serve[r]'")
@@ -318,13 +319,14 @@ def test_a_guest_that_stops_meanwhile(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    asked = one.name, plan["backup_id"], plan["disks"], reader(target)
+    served = host.call("virt.backup_begin", *asked)
     one.sh("virsh -q destroy labbackup")
-    why = target.refuses("virt.backup_pull", VAULT, one.name, plan["ident"], "hv1", served)
+    why = target.refuses("virt.backup_pull", VAULT, one.name, plan["backup_id"], "hv1", served)
     assert "hv1" in why
     one.leaves_nothing()
-    ended = host.call("virt.backup_end", one.name, plan["ident"])
-    assert "stopped" in ended["why"]
+    ended = host.call("virt.backup_end", one.name, plan["backup_id"])
+    assert "stopped" in ended["reason"]
     assert target.call("virt.backup_list", VAULT) == []
     assert "new-" not in one.cloud.exec("hv2", f"ls -A {VAULT}/*").stdout
 
@@ -336,7 +338,8 @@ def test_nobody_reads_but_who_was_named(box):
     host, target = one.hosts
     look = host.call("virt.backup_look", one.name)
     plan = target.call("virt.backup_plan", VAULT, "hv1", look)
-    served = host.call("virt.backup_begin", one.name, plan["ident"], plan["disks"], reader(target))
+    asked = one.name, plan["backup_id"], plan["disks"], reader(target)
+    served = host.call("virt.backup_begin", *asked)
     port = served["port"]
     assert not opens(one.cloud, "hv2", "/etc/pki/qemu", "hv1", port)
     assert not opens(one.cloud, "hv1", "/var/lib/salt-virt/backup-reader", "hv1", port)
@@ -344,7 +347,7 @@ def test_nobody_reads_but_who_was_named(box):
     assert plain.returncode
     one.cloud.exec("hv2", "cat > /root/serving.pem", input=served["authority"])
     assert opens(one.cloud, "hv2", "/var/lib/salt-virt/backup-reader", "hv1", port)
-    host.call("virt.backup_end", one.name, plan["ident"])
+    host.call("virt.backup_end", one.name, plan["backup_id"])
     one.leaves_nothing()
 
 
@@ -363,7 +366,7 @@ def test_by_the_runner(box, cloud):
     assert one.all_restored()
     one.leaves_nothing()
     listed = cloud.run_json("virt.backups", one.name)["vault"]
-    assert [(entry["ident"], entry["wrong"]) for entry in listed] == [(max(one.kept), None)]
+    assert [(entry["backup_id"], entry["problem"]) for entry in listed] == [(max(one.kept), None)]
     cloud.exec("hv2", f"rm -rf {VAULT}")
     done = cloud.run("virt.backup", one.name)
     assert done.rc == 1 and VAULT in done.stdout, done
@@ -393,7 +396,7 @@ def test_those_that_are_due_by_the_masters_schedule(box, cloud):
     found = cloud.run_json("virt.backup_due", "labbackup*")[one.name]
     assert found["result"] is True and " hours old" in found["comment"], found
     [kept] = cloud.run_json("virt.backups")["vault"]
-    one.kept[kept["ident"]] = one.digests()
+    one.kept[kept["backup_id"]] = one.digests()
     assert one.all_restored()
     one.leaves_nothing()
 

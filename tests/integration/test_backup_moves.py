@@ -57,12 +57,12 @@ class Mover(Box):
         host, target = self.hypervisors[self.at], self.hypervisors["hv2"]
         look = host.call("virt.backup_look", self.name)
         plan = target.call("virt.backup_plan", VAULT, self.at, look, full=whole)
-        ident = plan["ident"]
+        ident = plan["backup_id"]
         reader = target.call("virt.backup_reader")["authority"]
         served = host.call("virt.backup_begin", self.name, ident, plan["disks"], reader)
         made = target.call("virt.backup_pull", VAULT, self.name, ident, self.at, served)
         ended = host.call("virt.backup_end", self.name, ident, True, made["checkpoints"])
-        assert ended == {"why": None, "left": []}
+        assert ended == {"reason": None, "leftovers": []}
         self.kept[ident] = self.digests()
         self.made.append(ident)
         return {disk["target"]: disk for disk in served["disks"]}, made

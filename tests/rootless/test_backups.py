@@ -55,7 +55,7 @@ def test_a_broken_one_is_exit_code_1(cloud, guest):
 
 def test_the_same_on_the_targets_machine(cloud, guest):
     found = cloud.call("hv2", "virt.backup_verify", guest.target.folder.root, "web1", "latest")
-    assert [one["wrong"] for one in found["backups"]] == [None]
+    assert [one["problem"] for one in found["backups"]] == [None]
     done = cloud.called("hv2", "virt.backup_prune", "/nonexistent", "{last: 1}")
     assert done.returncode == 1
     assert "cannot use the folder /nonexistent" in done.stdout + done.stderr

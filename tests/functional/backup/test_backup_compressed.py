@@ -60,7 +60,7 @@ def test_a_chain_is_what_was_there_and_small(guest, tmp_path, kind):
     # a MiB that cannot be squeezed, two and a third that can
     assert os.path.getsize(file_of(guest, made[0])) < 1.5 * MIB
     found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, NOW, lambda *_: None).backups
-    assert [one.wrong for one in found] == [None] * len(made)
+    assert [one.problem for one in found] == [None] * len(made)
 
 
 def test_where_data_begins_within_a_cluster_it_is_whole(tmp_path):

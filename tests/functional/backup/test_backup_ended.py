@@ -33,7 +33,7 @@ def test_what_a_process_that_was_killed_listened_on_is_gone(folder, monkeypatch,
             listener.bind(path)
     if end == "told":
         ended = api.end(conn, "web1", EndRequest("000001-20261123T155220Z-00000000", False))
-        assert "died" in ended.why
+        assert "died" in ended.reason
     else:
         api.clean(conn, "web1")
     left = [name for name in os.listdir(folder) if not name.endswith(".lock")]

@@ -188,7 +188,8 @@ def left(state):
 
 def test_a_folder_is_told_and_the_chain_is_opened_read_only(fish, target, state, tmp_path):
     found = looked(target)
-    assert (found.ident, found.guest, found.more, found.missing) == (IDENTS[1], "web1", 0, {})
+    assert (found.backup_id, found.guest) == (IDENTS[1], "web1")
+    assert (found.omitted, found.missing) == (0, {})
     assert found.filesystems == {"/dev/sda1": "ext4", "/dev/sda2": "swap"}
     told_of = {one.name: (one.kind, one.mode, one.size_bytes, one.link) for one in found.files}
     assert told_of == {
@@ -230,13 +231,13 @@ def test_of_a_giant_folder_a_thousand_are_told(fish, target, tree):
     for number in range(1200):
         (tree / f"etc/{number:05}").touch()
     found = looked(target)
-    assert (len(found.files), found.more) == (1000, 204)
+    assert (len(found.files), found.omitted) == (1000, 204)
     assert found.files[0].name == "00000"
 
 
 def test_a_file_is_taken_out_for_root_alone(fish, target, state):
     found = got(target)
-    assert (found.kind, found.size_bytes, found.ident) == ("file", 17, IDENTS[1])
+    assert (found.kind, found.size_bytes, found.backup_id) == ("file", 17, IDENTS[1])
     assert found.path == f"{state}/got/web1-2-fstab"
     one = os.stat(found.path)
     assert (stat.S_IMODE(one.st_mode), one.st_nlink, one.st_uid) == (0o600, 1, os.geteuid())

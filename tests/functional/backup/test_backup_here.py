@@ -58,23 +58,23 @@ def test_there_and_back(here):
     then = bytes(here.now)
     here.write(MIB, 70_000, 9)
     second = done(here, "backup", name="web1")
-    assert second["disks"] == {"vda": first["ident"]} and second["left"] == []
+    assert second["disks"] == {"vda": first["backup_id"]} and second["leftovers"] == []
     assert second["moved_bytes"] <= 3 * 65536
     names = here.virsh("checkpoint-list web1 --name").split()
-    assert names == [f"salt-virt.{second['ident']}"]
+    assert names == [f"salt-virt.{second['backup_id']}"]
     listed = done(here, "backup_list")
-    assert [one["ident"] for one in listed] == [first["ident"], second["ident"]]
+    assert [one["backup_id"] for one in listed] == [first["backup_id"], second["backup_id"]]
     found = done(here, "backup_verify")["backups"]
-    assert [one["wrong"] or one["trouble"] for one in found] == [None, None]
+    assert [one["problem"] or one["error"] for one in found] == [None, None]
     # beside it, as it was at first
     asked = {"name": "web1", "backup": "1", "new": "web2"}
-    assert done(here, "backup_bring", **asked, test=True) == {"ident": first["ident"]}
+    assert done(here, "backup_bring", **asked, test=True) == {"backup_id": first["backup_id"]}
     made = done(here, "backup_bring", **asked, overcommit=True)
-    assert (made["name"], made["ident"]) == ("web2", first["ident"])
+    assert (made["name"], made["backup_id"]) == ("web2", first["backup_id"])
     assert holds(here, here.images / "web2_vda.qcow2", then)
     # its disk alone, as a file
     found = done(here, "backup_bring", name="web1", backup="1", disk="vda", overcommit=True)
-    assert found["ident"] == first["ident"] and holds(here, found["path"], then)
+    assert found["backup_id"] == first["backup_id"] and holds(here, found["path"], then)
     os.unlink(found["path"])
     # itself is here
     assert "web1" in refused(here, "backup_bring", name="web1", overcommit=True)
@@ -157,12 +157,12 @@ def test_the_definition_is_the_stored_one_with_the_disks_of_now(here):
     here.sh(f"qemu-img create -q -f qcow2 {added} 8M")
     here.virsh(f"attach-disk web1 {added} sda --targetbus scsi --live --subdriver qcow2")
     made = done(here, "backup", name="web1")
-    found = Domain.fromstring(stored(here, made["ident"]))
+    found = Domain.fromstring(stored(here, made["backup_id"]))
     assert found.cpu.mode == "host-model" and found.id is None
     assert [disk.target for disk in found.disks] == ["vda", "sda"]
     assert found.disks[1].source.file == str(added) and not found.disks[1].alias
     assert "a folder of the host, /srv" in made["skipped"]["srv"]
-    assert json.loads(stored(here, made["ident"], "record.json"))["skipped"] == made["skipped"]
+    assert json.loads(stored(here, made["backup_id"], "record.json"))["skipped"] == made["skipped"]
     brought = done(here, "backup_bring", name="web1", new="web3", overcommit=True)
     assert brought["skipped"] == made["skipped"]
     assert "host-model" in here.virsh("dumpxml web3 --inactive")

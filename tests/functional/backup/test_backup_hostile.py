@@ -69,7 +69,7 @@ def test_a_server_that_lies_makes_no_backup_harms_none_and_is_left_in_time(guest
     began = time.monotonic()
     try:
         with pytest.raises(errors.VirtError, match=LIES[lie]) as failed:
-            guest.receive(planned.ident, serving(server.port, server.pair.authority))
+            guest.receive(planned.backup_id, serving(server.port, server.pair.authority))
     finally:
         server.end()
     assert "\n" not in str(failed.value)
@@ -88,18 +88,18 @@ def test_the_server_that_does_not_lie_is_read(guest):
     server = hostile_nbd.Honest(bytes(guest.now), guest.reader.authority)
     try:
         shown = serving(server.port, server.pair.authority)
-        made = guest.receive(guest.plan().ident, shown)
+        made = guest.receive(guest.plan().backup_id, shown)
     finally:
         server.end()
-    guest.images[made.ident] = bytes(guest.now)
+    guest.images[made.backup_id] = bytes(guest.now)
     stock = guest.target.catalog(UUID)
-    assert len(stock.good_ids) == 2 and stock.last.backup_id == made.ident
+    assert len(stock.good_ids) == 2 and stock.last.backup_id == made.backup_id
 
 
 def test_what_reaches_past_the_end_is_cut(guest):
     server = hostile_nbd.PastTheEnd(bytes(guest.now), guest.reader.authority)
     try:
-        made = guest.receive(guest.plan().ident, serving(server.port, server.pair.authority))
+        made = guest.receive(guest.plan().backup_id, serving(server.port, server.pair.authority))
     finally:
         server.end()
     assert made.moved_bytes == SIZE
@@ -136,7 +136,7 @@ def test_what_it_says_of_a_disk_names_no_file_here(guest, how, tmp_path):
             for key, value in NAMES[how].items()}  # fmt: skip
     before, planned = everything(guest), guest.plan()
     with guest.shown() as (port, authority), pytest.raises(errors.VirtError) as failed:
-        guest.receive(planned.ident, serving(port, authority, **told))
+        guest.receive(planned.backup_id, serving(port, authority, **told))
     assert "\n" not in str(failed.value)
     assert everything(guest) == before
     assert os.listdir(Path(guest.target.folder.root, UUID)) and not list(
@@ -153,5 +153,5 @@ def test_two_disks_of_one_file(guest):
         one = serving(port, authority)
         disks = (*one.disks, *serving(port, authority, target="VDA").disks)
         told = Serving(UUID, HOST, port, "stopped", XML, disks, authority)
-        guest.receive(planned.ident, told)
+        guest.receive(planned.backup_id, told)
     assert everything(guest) == before

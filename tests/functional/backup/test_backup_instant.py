@@ -249,7 +249,7 @@ def test_it_runs_at_once_and_stands_on_nothing_at_last(host, target):
     made = host.restore(shown, bandwidth=8)
     assert made["state"] == "running"
     found = host.look()
-    assert found.state == PULLING and found.percent < 50 and found.ident == IDENT
+    assert found.state == PULLING and found.percent < 50 and found.backup_id == IDENT
     for disk in host.disks().values():
         driver = disk.find("driver")
         assert (driver.get("error_policy"), driver.get("rerror_policy")) == ("stop", "stop")
@@ -320,7 +320,7 @@ def test_each_time_by_a_key_of_that_time_alone(host, target, tmp_path, monkeypat
     resumed = asking.answer(
         host.modules, "virt.backup_again", "web1", shown, target.reader.authority
     )
-    assert resumed["ident"] == IDENT
+    assert resumed["backup_id"] == IDENT
     until(lambda: host.look().state == COMPLETE)
     assert not [one for one in os.listdir(readers) if not one.startswith(".")]
     assert is_the_same(host, target, "vda")
@@ -335,7 +335,7 @@ def test_cut_off_it_is_paused_and_goes_on_where_it_was(host, target):
     target.die()
     found = until(lambda: (said := host.look()).paused and said)
     # or something else does, of another test
-    assert found.state == DISCONNECTED and f"port {shown.port}" in found.why
+    assert found.state == DISCONNECTED and f"port {shown.port}" in found.reason
     assert host.disks()["vda"].find("backingStore/source") is not None
     assert host.recreate(target.show(shown.definition, ["vda"])).state in (PULLING, DISCONNECTED)
     until(lambda: host.look().state == COMPLETE)
@@ -356,7 +356,7 @@ def test_what_answers_on_its_port_by_now_is_not_taken_for_it(host, target, says)
         found = until(lambda: (said := host.look()).paused and said)
         assert (
             found.state == DISCONNECTED
-            and f"another server answers on port {shown.port} of {HERE}" in found.why
+            and f"another server answers on port {shown.port} of {HERE}" in found.reason
         )
     host.recreate(target.show(shown.definition, ["vda"]))
     until(lambda: host.look().state == COMPLETE)
@@ -409,7 +409,7 @@ def test_the_process_that_shows_it_here_dies(host, target):
     host.restore(shown, bandwidth=1)
     host.keepers.end("web1")
     found = until(lambda: (said := host.look()).paused and said)
-    assert found.state == DISCONNECTED and "died" in found.why
+    assert found.state == DISCONNECTED and "died" in found.reason
     host.recreate(target.show(shown.definition, ["vda"]))
     until(lambda: host.look().state == COMPLETE)
     assert is_the_same(host, target, "vda")
@@ -463,11 +463,11 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
     shown = target.show(text, ["vda"])
     made = host.restore(shown, kind=live_restore_build.LiveInPlaceRestore, last=False, bandwidth=1)
     assert made["state"] == "running" and host.look().state == PULLING
-    assert known == [shown.ident]
+    assert known == [shown.backup_id]
     with host.conn() as conn, pytest.raises(errors.Refused, match="still runs from"):
         in_place_restore.confirm(conn, host.config, "web1")
     with host.conn() as conn:
-        assert in_place_restore.undo(conn, host.config, "web1", True).left == ()
+        assert in_place_restore.undo(conn, host.config, "web1", True).leftovers == ()
         assert old in host.dom(conn).XMLDesc(0)
     until(lambda: not host.keepers.lives("web1"))
     assert host.files() == [] and live_restores.load("web1") is None

@@ -86,7 +86,7 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     path(guest, made[2]).write_bytes(data)
     assert guest.target.catalog(UUID).good_ids == made[:3]  # nobody has looked
     found = verified(guest, made[2])
-    assert found.broken == {
+    assert found.broken_disks == {
         "vda": "the 65536 bytes at offset 4128768 differ from what was backed up"
     }
     stock = guest.target.catalog(UUID)
@@ -116,7 +116,8 @@ def test_what_is_there_where_the_guest_had_zeros_is_seen(guest):
         taken = dataclasses.replace(disk(made, None, file.sha256), size_bytes=size)
         new.finish(told([taken]), XML)
     found = verified(guest, made)
-    assert found.broken == {"vda": f"the {size} bytes at offset 0 differ from what was backed up"}
+    differs = f"the {size} bytes at offset 0 differ from what was backed up"
+    assert found.broken_disks == {"vda": differs}
 
 
 def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, tmp_path):
@@ -126,15 +127,15 @@ def test_one_that_cannot_be_read_back_now_is_named_and_hinders_no_other(chain, t
     with guest.target.create(another, made[3]) as new:
         shutil.copy(path(guest, made[3]), new.disk_path("vda"))
         shutil.copy(path(guest, made[3], "vda.pieces"), new.path)
-        [record_] = [one for one in guest.target.catalog(UUID).records if one.ident == made[3]]
+        [record_] = [one for one in guest.target.catalog(UUID).records if one.backup_id == made[3]]
         new.finish(record_, XML)
     with guest.target.folder.lock(UUID, verify.VERIFYING):
         found = upkeep.verify_all(guest.target, None, "latest", None, WHEN, lambda *_: None).backups
     first, second = found
-    assert (first.uuid, first.trouble, first.wrong) == (another, None, None)
-    assert first.verified.is_good
-    assert second.uuid == UUID and second.verified is None
-    assert second.trouble == f"{guest.target.folder.root}/{UUID} is locked by another process"
+    assert (first.uuid, first.error, first.problem) == (another, None, None)
+    assert first.verification.is_good
+    assert second.uuid == UUID and second.verification is None
+    assert second.error == f"{guest.target.folder.root}/{UUID} is locked by another process"
 
 
 def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
@@ -145,7 +146,7 @@ def test_one_that_a_prune_removes_before_it_is_read_back_is_no_trouble(chain):
             prune.prune_guest(guest.target, UUID, Retention(last=1))
 
     found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, WHEN, prunes).backups
-    assert [(one.ident, one.trouble, one.wrong) for one in found] == [
+    assert [(one.backup_id, one.error, one.problem) for one in found] == [
         (one, None, None) for one in (made[0], made[3])
     ]
 
@@ -191,8 +192,8 @@ def test_whatever_became_of_an_overlay_is_seen(chain, name):
     SPOILED[name](path(guest, made[1]))
     before = guest.target.catalog(UUID).backups[made[1]].lengths
     found = verified(guest, made[1])
-    assert list(found.broken) == ["vda"], found
-    assert "\n" not in found.broken["vda"]
+    assert list(found.broken_disks) == ["vda"], found
+    assert "\n" not in found.broken_disks["vda"]
     assert made[1] not in guest.target.catalog(UUID).good_ids
     assert guest.target.catalog(UUID).backups[made[1]].lengths == before
 
@@ -203,7 +204,7 @@ def test_digests_and_definition_that_changed_are_seen(chain, name):
     data = path(guest, made[3], name).read_bytes()
     path(guest, made[3], name).write_bytes(data.replace(b"0", b"1").replace(b"web1", b"web2"))
     found = verified(guest, made[3])
-    assert list(found.broken) == ["" if name == "domain.xml" else "vda"]
+    assert list(found.broken_disks) == ["" if name == "domain.xml" else "vda"]
     assert made[3] not in guest.target.catalog(UUID).good_ids
 
 
@@ -283,8 +284,8 @@ def test_where_a_tool_was_killed_nothing_is_marked(chain, tmp_path, monkeypatch,
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     found = upkeep.verify_all(guest.target, None, made[1], None, WHEN, lambda *_: None).backups
-    assert [(one.verified, one.wrong) for one in found] == [(None, None)]
-    assert why in found[0].trouble
+    assert [(one.verification, one.problem) for one in found] == [(None, None)]
+    assert why in found[0].error
     assert guest.target.catalog(UUID).good_ids == made
 
 
@@ -319,8 +320,8 @@ def test_a_failure_of_a_tool_marks_nothing_and_a_prune_removes_nothing(
             guest.target, None, upkeep.ALL, None, WHEN, lambda *_: None
         ).backups
     # an overlay has all of it, a whole one no map
-    assert all(one.trouble for one in found[1:3]), found
-    assert not [one.wrong for one in found if one.wrong]
+    assert all(one.error for one in found[1:3]), found
+    assert not [one.problem for one in found if one.problem]
     prune.prune_guest(guest.target, UUID, Retention(last=4))
     assert left(guest) == made == guest.target.catalog(UUID).good_ids
 
@@ -345,7 +346,7 @@ def test_a_cluster_that_cannot_be_decompressed_is_damage(tmp_path):
     tail = len(bytes(data).rstrip(b"\0"))  # of the last cluster
     data[tail - 40 : tail] = b"\xff" * 40
     file.write_bytes(data)
-    assert list(verified(guest, made).broken) == ["vda"]
+    assert list(verified(guest, made).broken_disks) == ["vda"]
 
 
 def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypatch):
@@ -371,7 +372,7 @@ def test_one_disk_that_cannot_be_read_hides_no_damage_of_another(chain, monkeypa
     with pytest.raises(reader.TemporaryFailure, match=r"^vda: .*Input/output error"):
         verified(guest, both)
     mark = guest.target.catalog(UUID).backups[both].verification
-    assert list(mark.broken) == ["vdb"] and mark.disks == ()
+    assert list(mark.broken_disks) == ["vdb"] and mark.disks == ()
     # it is as old as what was known before: the next run of the schedule reads it again
     assert upkeep._is_due(guest.target.catalog(UUID).backups[both], 0.001, WHEN)
 
@@ -453,7 +454,9 @@ def test_what_was_found_broken_is_read_again_before_it_is_removed(chain, tmp_pat
     assert newest in left(guest)
     stock = guest.target.catalog(UUID)
     assert all(
-        not one.verification.broken for one in stock if one.verification and one.backup_id != newest
+        not one.verification.broken_disks
+        for one in stock
+        if one.verification and one.backup_id != newest
     )
 
 
@@ -523,9 +526,9 @@ def test_of_many_backups_only_what_is_removed_or_bad_is_told(chain, monkeypatch)
     monkeypatch.setattr(upkeep, "MAX_LISTED", 3)
     os.truncate(path(guest, made[2]), 1000)
     read = upkeep.verify_all(guest.target, None, upkeep.ALL, None, WHEN, lambda *_: None)
-    assert ([one.ident for one in read.backups], read.untold) == ([made[2]], 3)
+    assert ([one.backup_id for one in read.backups], read.omitted) == ([made[2]], 3)
     [told] = upkeep.prune_guests(guest.target, Retention(last=1), None, test=True).guests
-    assert (sorted(one.ident for one in told.backups), told.untold) == (made[:3], 1)
+    assert (sorted(one.backup_id for one in told.backups), told.omitted) == (made[:3], 1)
 
 
 def test_not_while_one_is_made(chain):
@@ -655,11 +658,11 @@ def read_only(folder, *made):
     found = target.BackupTarget(folder)
     assert found.folder.is_read_only
     with found.open_backup(UUID, made[0]) as one:
-        assert one.ident == made[0]
+        assert one.backup_id == made[0]
     assert verify.backup(found, UUID, made[1], WHEN, lambda *_: None).is_good
-    assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken) == ["vda"]
+    assert list(verify.backup(found, UUID, made[3], WHEN, lambda *_: None).broken_disks) == ["vda"]
     [read] = upkeep.verify_all(found, None, made[2], None, WHEN, lambda *_: None).backups
-    assert (read.wrong, read.trouble) == (None, None)
+    assert (read.problem, read.error) == (None, None)
     [told] = upkeep.prune_guests(found, Retention(last=1), None, True).guests
-    gone = [one.ident for one in told.backups if not one.stays]
-    assert (told.trouble, gone) == (None, [*made[2::-1]])
+    gone = [one.backup_id for one in told.backups if not one.retained]
+    assert (told.error, gone) == (None, [*made[2::-1]])

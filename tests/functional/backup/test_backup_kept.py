@@ -160,7 +160,7 @@ def test_a_guest_that_runs_is_shown_as_it_was_and_may_be_stopped_meanwhile(
     with guest_lock.acquire(asked.locks, "virt.stop", "web1", wait_s=0):
         ended = api.end(conn, "web1", EndRequest(IDENT, True, (CHECKPOINT,)))
     thread.join(60)
-    assert (ended.why, ended.left, codes) == (None, (), [0])
+    assert (ended.reason, ended.leftovers, codes) == (None, (), [0])
     assert runs.isActive() and not is_backed_up(runs) and names(runs) == [CHECKPOINT]
     nothing_is_left(folder, conn)
 
@@ -190,8 +190,8 @@ def test_of_one_that_cannot_be_shown_no_checkpoint_is_left(runs, asked, conn, fo
     if is_off:
         runs.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
     with socket.create_server((HOST, 0)) as taken:
-        door = tls_listener.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
-        other = replace(asked, ident=OTHER, door=door)
+        door = tls_listener.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.endpoint.credentials)
+        other = replace(asked, backup_id=OTHER, endpoint=door)
         with (
             BackupJournal("web1").lock() as journal,
             pytest.raises(errors.OperationFailed, match="port"),
@@ -293,7 +293,7 @@ def test_what_libvirt_does_not_end_is_said_and_is_ended_later(
             api.end(conn, "web1", EndRequest(IDENT, True))
         assert served.ends()
     assert is_backed_up(runs) and BackupJournal("web1").read().ident == IDENT
-    assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
+    assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).reason
     assert not is_backed_up(runs)
     nothing_is_left(folder, conn)
 
@@ -305,7 +305,7 @@ def test_of_one_that_is_off_the_file_records_from_now_on_where_the_backup_is_goo
     with serving(asked) as served:
         [disk] = served.serving.disks
         assert disk.checkpoint == CHECKPOINT
-        assert api.end(conn, "web1", EndRequest(IDENT, good, (CHECKPOINT,))).left == ()
+        assert api.end(conn, "web1", EndRequest(IDENT, good, (CHECKPOINT,))).leftovers == ()
         assert served.ends()
     kept = [CHECKPOINT] if good else []
     assert names(off) == kept and [*bitmaps.read(f"{folder}/web1.qcow2")] == kept
@@ -366,7 +366,7 @@ def test_what_one_guest_may_overwrite_has_a_limit_of_its_own(asked, runs, folder
         assert served.keeper.stop_reason() is None
         fallocated(Path(folder) / f"images/_backup/web1@{HOST}/more", 2 * MIB)
         assert served.ends()
-    why = json.loads(Path(request.end_reason_path("web1")).read_text())["why"]
+    why = json.loads(Path(request.end_reason_path("web1")).read_text())["reason"]
     assert "take more than 1 MiB in " in why and "virt:backup:scratch_mib" in why
 
 

@@ -64,7 +64,7 @@ def virt(conn, loaded, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("verb", "more"), [
     ("backup_look", {}), ("backup_over", {}), ("backup_confirm", {"test": True}),
-    ("backup_confirm", {}), ("backup_undo", {}), ("backup_wish", {"wish": "no"}),
+    ("backup_confirm", {}), ("backup_undo", {}), ("backup_wish", {"setting": "no"}),
     ("exec", {"cmd": "true"}), ("get", {"remote": "/x", "local": "/nonexistent/x"}),
 ])  # fmt: skip
 def test_a_guest_that_is_not_there_is_named(virt, verb, more):
@@ -83,10 +83,10 @@ def test_what_is_no_name_is_refused(virt, verb, name):
 
 def test_a_guest_that_no_backup_has_replaced(virt):
     told = asking.answer(virt, "virt.backup_over", "test")
-    assert (told["active"], told["waits"]) == (True, None)
-    [why] = told["why"]
+    assert (told["active"], told["unconfirmed"]) == (True, None)
+    [why] = told["reasons"]
     assert why == "test is running: stop it first, or use stop=True to power it off"
-    assert asking.answer(virt, "virt.backup_over", "test", stop=True)["why"] == []
+    assert asking.answer(virt, "virt.backup_over", "test", stop=True)["reasons"] == []
     for verb in ("backup_confirm", "backup_undo"):
         with pytest.raises(errors.NotFound, match=r"test on .* has no in-place restore"):
             virt[f"virt.{verb}"]("test")
@@ -145,7 +145,7 @@ def parts(virt, monkeypatch):
         "backup_restore": created,
     }  # fmt: skip
     found = Parts({verb: answer.to_answer() for verb, answer in answers.items()})
-    found.answers |= {"backup_hide": True, "backup_end": {"why": None, "left": []}}
+    found.answers |= {"backup_hide": True, "backup_end": {"reason": None, "leftovers": []}}
     monkeypatch.setattr(
         calls, "answer",
         lambda _host, function, told: found.answer(function.removeprefix("virt."), told),
@@ -170,9 +170,10 @@ class Functions(dict):
 
 
 @pytest.mark.parametrize(("end", "why"), [
-    ({"why": None, "left": []}, "b1: it cannot be read"),
-    ({"why": "the guest was stopped", "left": []}, "b1: it cannot be read; the guest was stopped"),
-    ({"why": "it cannot be read", "left": []}, "b1: it cannot be read"),
+    ({"reason": None, "leftovers": []}, "b1: it cannot be read"),
+    ({"reason": "the guest was stopped", "leftovers": []},
+     "b1: it cannot be read; the guest was stopped"),
+    ({"reason": "it cannot be read", "leftovers": []}, "b1: it cannot be read"),
     (errors.OperationFailed("libvirt does not end it"),
      "b1: it cannot be read; libvirt does not end it"),
 ])  # fmt: skip
@@ -195,7 +196,7 @@ def test_what_is_interrupted_is_ended(virt, parts, tmp_path):
 def test_a_backup_that_is_there_is_no_failure_whatever_becomes_of_its_end(virt, parts, tmp_path):
     parts.answers["backup_end"] = errors.OperationFailed("libvirt does not end it")
     made = virt["virt.backup"]("test", str(tmp_path))
-    assert (made["ident"], made["left"]) == (IDENT, ["libvirt does not end it"])
+    assert (made["backup_id"], made["leftovers"]) == (IDENT, ["libvirt does not end it"])
     assert parts.called[-1] == (
         "backup_end",
         ("test", IDENT),
@@ -242,15 +243,15 @@ def test_why_no_guest_was_made_is_said_and_nothing_stays_shown(virt, parts, kept
 
 
 def test_the_end_of_a_backup_that_was_not_begun(virt):
-    assert virt["virt.backup_end"]("test", IDENT) == {"why": None, "left": []}
-    assert virt["virt.backup_end"]("test", 7)["left"] == [], "Salt reads some names as numbers"
+    assert virt["virt.backup_end"]("test", IDENT) == {"reason": None, "leftovers": []}
+    assert virt["virt.backup_end"]("test", 7)["leftovers"] == [], "Salt reads some names as numbers"
 
 
-@pytest.mark.parametrize("ident", [[IDENT], {"ident": IDENT}, ""])
+@pytest.mark.parametrize("ident", [[IDENT], {"backup_id": IDENT}, ""])
 def test_what_a_backup_is_called_is_a_text(virt, ident):
-    with pytest.raises(errors.InvalidInput, match="ident "):
+    with pytest.raises(errors.InvalidInput, match="backup_id "):
         virt["virt.backup_end"]("test", ident)
-    with pytest.raises(errors.InvalidInput, match="ident "):
+    with pytest.raises(errors.InvalidInput, match="backup_id "):
         asking.answer(virt, "virt.backup_begin", "test", ident, [], "PEM")
 
 
@@ -336,15 +337,15 @@ def test_since_when_somebody_stands_on_what_is_shown_is_written_down(virt, tmp_p
     folder = tmp_path / "target"
     folder.mkdir(mode=0o700)
     reader = own_pair.generate("hv1", certs.SERVER).authority
-    given = {"stand": {"guest": "web2", "host": "hv1"}, "reader": reader}
+    given = {"pin": {"guest": "web2", "host": "hv1"}, "reader": reader}
     asking.answer(virt, "virt.backup_show", str(folder), "u", "latest", **given)
-    [stand] = [one.stand for one in asked]
+    [stand] = [one.pin for one in asked]
     assert (stand.guest, stand.host) == ("web2", "hv1")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stand.since)
     for wrong in ({"guest": "", "host": "hv1"}, {"guest": "web2"}, ["web2"]):
         with pytest.raises(errors.InvalidInput):
             asking.answer(
-                virt, "virt.backup_show", str(folder), "u", "latest", stand=wrong, reader=reader
+                virt, "virt.backup_show", str(folder), "u", "latest", pin=wrong, reader=reader
             )
     assert len(asked) == 1
 

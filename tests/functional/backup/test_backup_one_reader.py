@@ -35,7 +35,7 @@ class Hypervisor:
     def look(self, name):
         return self.guest.look().to_answer()
 
-    def begin(self, name, ident, disks, reader):
+    def begin(self, name, backup_id, disks, reader):
         [plan] = disks
         where = self.leads or self.shown(reader)
         disk = ServedDisk("vda", SIZE, "file /srv/web1.qcow2", "vda", (), None, plan["reason"])
@@ -46,8 +46,8 @@ class Hypervisor:
         self.servers.append(hostile_nbd.Honest(bytes(self.guest.now), reader))
         return self.servers[-1].port, self.servers[-1].pair.authority
 
-    def end(self, name, ident, good=False, needed=()):
-        self.ended.append((ident, good))
+    def end(self, name, backup_id, good=False, needed=()):
+        self.ended.append((backup_id, good))
         return ServingEnd().to_answer()
 
 

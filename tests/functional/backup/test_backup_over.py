@@ -100,7 +100,7 @@ class Over(Host):
 
     def undo(self):
         with self.conn() as conn:
-            return in_place_restore.undo(conn, self.config, "web1", False).left
+            return in_place_restore.undo(conn, self.config, "web1", False).leftovers
 
     def confirm(self):
         with self.conn() as conn:
@@ -590,14 +590,14 @@ def test_what_a_restore_would_find_is_said(host):
     with host.conn() as conn:
         before = in_place_restore.inspect(conn, "web1", False)
         dom = conn.lookupByName("web1")
-        assert (before.uuid, before.active, before.why) == (dom.UUIDString(), False, ())
-        assert before.waits is None
+        assert (before.uuid, before.active, before.reasons) == (dom.UUIDString(), False, ())
+        assert before.unconfirmed is None
         host.restore()
-        assert in_place_restore.inspect(conn, "web1", False).waits == "000001-x"
+        assert in_place_restore.inspect(conn, "web1", False).unconfirmed == "000001-x"
         host.undo()
         dom.create()
-        [why] = in_place_restore.inspect(conn, "web1", False).why
-        assert "is running" in why and in_place_restore.inspect(conn, "web1", True).why == ()
+        [why] = in_place_restore.inspect(conn, "web1", False).reasons
+        assert "is running" in why and in_place_restore.inspect(conn, "web1", True).reasons == ()
         assert in_place_restore.inspect(conn, "web1", True).active
         dom.destroy()
 
@@ -605,7 +605,7 @@ def test_what_a_restore_would_find_is_said(host):
 def test_to_ask_whether_it_can_be_brought_back_changes_nothing(host):
     host.restore()
     with host.conn() as conn:
-        assert in_place_restore.undo(conn, host.config, "web1", False, test=True).left == ()
+        assert in_place_restore.undo(conn, host.config, "web1", False, test=True).leftovers == ()
     assert not host.is_old() and [*replaced_guest.load_all()]
 
 
@@ -774,7 +774,7 @@ def test_a_disk_that_was_attached_since_is_named_by_an_undo(host):
             DISK.format(format="qcow2", path=added, target="vdc"), libvirt.VIR_DOMAIN_AFFECT_CONFIG
         )
         done = in_place_restore.undo(conn, host.config, "web1", False)
-    assert (done.left, done.detached) == ((), (added,))
+    assert (done.leftovers, done.detached) == ((), (added,))
     assert host.is_old() and holds(added, 3)
 
 

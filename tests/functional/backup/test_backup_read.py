@@ -78,7 +78,7 @@ def served(guest, server):
     )
     shown = Serving(UUID, HOST, server.port, "stopped", XML, (disk,), server.pair.authority)
     try:
-        return guest.receive(guest.plan().ident, shown)
+        return guest.receive(guest.plan().backup_id, shown)
     finally:
         server.end()
 
@@ -100,7 +100,7 @@ def test_each_wait_for_the_host_has_an_end_and_no_work_of_ours_has(guest, progra
     assert guest.target.catalog(UUID).good_ids == made
     now = "2026-11-26T16:00:00Z"
     found = upkeep.verify_all(guest.target, None, upkeep.ALL, None, now, lambda *_: None)
-    assert [one.wrong for one in found.backups] == [None] * 3
+    assert [one.problem for one in found.backups] == [None] * 3
     [done] = program.said[-1]["done"]
     assert done["moved_bytes"] == 65536  # of the increment
 
@@ -146,7 +146,7 @@ def test_a_sector_of_which_a_part_is_data_is_data(tmp_path, program):
     image = os.urandom(100).ljust(guest.size, b"\0")
     made = served(guest, hostile_nbd.HalfSectors(image, guest.reader.authority))
     assert made.moved_bytes == 512
-    restored(guest, made.ident, tmp_path / "raw")
+    restored(guest, made.backup_id, tmp_path / "raw")
     assert (tmp_path / "raw").read_bytes() == image
 
 
@@ -165,7 +165,7 @@ def test_a_sparse_disk_that_the_guest_overwrites_meanwhile_is_backed_up(tmp_path
     image = os.urandom(MIB) * (guest.size // MIB)
     made = served(guest, hostile_nbd.WrittenMeanwhile(image, guest.reader.authority))
     assert made.moved_bytes == guest.size
-    restored(guest, made.ident, tmp_path / "raw")
+    restored(guest, made.backup_id, tmp_path / "raw")
     assert (tmp_path / "raw").read_bytes() == image
     told = [one for one in program.said if "total_bytes" in one]
     assert all(one["done_bytes"] <= one["total_bytes"] for one in told)
@@ -204,7 +204,7 @@ def test_of_a_disk_of_many_pieces_each_is_there(tmp_path, program):
     image = b"".join(bytes([number]) * MIB for number in range(guest.size // MIB))
     made = served(guest, hostile_nbd.Honest(image, guest.reader.authority))
     assert made.moved_bytes == guest.size
-    restored(guest, made.ident, tmp_path / "raw")
+    restored(guest, made.backup_id, tmp_path / "raw")
     assert (tmp_path / "raw").read_bytes() == image
 
 
@@ -213,7 +213,7 @@ def test_a_host_that_does_not_show_the_bitmap_makes_no_backup(guest):
         disk = ServedDisk("vda", guest.size, "/a", "vda", ("qemu:dirty-bitmap:x",), reason="asked")
         shown = Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
         with pytest.raises(errors.VirtError, match="not export qemu:dirty-bitmap:x of vda"):
-            guest.receive(guest.plan().ident, shown)
+            guest.receive(guest.plan().backup_id, shown)
     assert not guest.target.catalog(UUID).backups
 
 

@@ -59,11 +59,11 @@ def test_a_backup_whose_record_cannot_be_read_is_listed_with_why(tmp_path):
     good, spoiled = guest.back_up(), guest.back_up(whole=True)
     Path(guest.target.folder.root, UUID, spoiled, "record.json").write_text("{")
     first, second = receive.listing(guest.target)
-    assert (first.ident, first.guest, first.wrong) == (good, "web1", None)
-    assert (second.ident, second.uuid, second.guest) == (spoiled, UUID, None)
-    assert "record.json" in second.wrong and "\n" not in second.wrong
-    again = [one.ident for one in receive.listing(guest.target, UUID)]
-    assert again == [first.ident, second.ident]
+    assert (first.backup_id, first.guest, first.problem) == (good, "web1", None)
+    assert (second.backup_id, second.uuid, second.guest) == (spoiled, UUID, None)
+    assert "record.json" in second.problem and "\n" not in second.problem
+    again = [one.backup_id for one in receive.listing(guest.target, UUID)]
+    assert again == [first.backup_id, second.backup_id]
 
 
 @pytest.mark.parametrize(("told", "when"), [
@@ -87,15 +87,15 @@ def test_a_good_backup_whose_key_is_lost_is_listed_with_that(tmp_path, monkeypat
     path.chmod(0o600)
     name = "000001-20261126T130000Z-00000000"
     sealed = replace(disk(name), key=keyfile.load("vault").record_name, stored_bytes=7)
-    of = told([sealed], ident=name, uuid=UUID)
+    of = told([sealed], backup_id=name, uuid=UUID)
     stock = Catalog(
         [StoredBackup(name, of, lengths={"vda.qcow2": 7, "vda.pieces": 1, "domain.xml": 1})]
     )
-    assert receive._list_entry(stock.backups[name], UUID, stock, 0).wrong is None
+    assert receive._list_entry(stock.backups[name], UUID, stock, 0).problem is None
     path.unlink()
-    lost = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
+    lost = receive._list_entry(stock.backups[name], UUID, stock, 0).problem
     assert f"cannot read the key {path}" in lost
     path.write_text("o" * 44)
     path.chmod(0o600)
-    other = receive._list_entry(stock.backups[name], UUID, stock, 0).wrong
+    other = receive._list_entry(stock.backups[name], UUID, stock, 0).problem
     assert "is not the key that this backup was encrypted with" in other

@@ -254,7 +254,7 @@ def made_of(dom):
 
 
 def why(conn):
-    return in_place_restore.inspect(conn, "web1", True).why
+    return in_place_restore.inspect(conn, "web1", True).reasons
 
 
 def test_one_with_saved_memory_is_left_alone(conn, tools, dom):
@@ -404,12 +404,12 @@ def test_an_undo_that_is_called_again_leaves_what_the_guest_has_made_since(
     replaced_guest.store(ReplacedGuest(UUID, "web1", "000001-x", DISKLESS, (), state))
     with monkeypatch.context() as patch:
         patch.setattr(in_place_restore, "_remove_created", lambda *_: {"/new.qcow2": "in use"})
-        assert in_place_restore.undo(conn, tools.admission_config, "web1", False).left == (
+        assert in_place_restore.undo(conn, tools.admission_config, "web1", False).leftovers == (
             "in use",
         )
     assert not variables.exists()
     variables.write_text("of the guest")
-    assert in_place_restore.undo(conn, tools.admission_config, "web1", False).left == ()
+    assert in_place_restore.undo(conn, tools.admission_config, "web1", False).leftovers == ()
     assert variables.read_text() == "of the guest" and not [*replaced_guest.load_all()]
 
 

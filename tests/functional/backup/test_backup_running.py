@@ -132,7 +132,7 @@ def qemu(monkeypatch):
 def begun(dom, qemu, *plan):
     disks = plan or (SINCE, WHOLE)
     request = SimpleNamespace(
-        guest="web1", ident=IDENT, scratch="/srv/_backup", disks=disks, host="hv1"
+        guest="web1", backup_id=IDENT, scratch="/srv/_backup", disks=disks, host="hv1"
     )
     return running.begin(
         dom, LOOK, request, lambda frozen: qemu.did.append("noted" if frozen else "over")

@@ -94,7 +94,7 @@ def every_byte(guest):
 
 
 def opened(guest, ident):
-    [found] = [one for one in guest.target.catalog(UUID).records if one.ident == ident]
+    [found] = [one for one in guest.target.catalog(UUID).records if one.backup_id == ident]
     return layers.load(guest.target, found, found.disks[0])
 
 
@@ -132,7 +132,7 @@ def test_the_key_is_in_no_argument_and_in_no_file_there(guest, keys, tmp_path, m
     real, told = Pulled.receive, said.append
     monkeypatch.setattr(Pulled, "receive", lambda *args, **more: real(*args, tell=told, **more))
     guest.back_up("vault")
-    assert all(one.wrong is None for one in read_back(guest))
+    assert all(one.problem is None for one in read_back(guest))
     told = noted.read_text()
     assert all(name in told for name in ("qemu-img create", "qemu-nbd", "secret,id=key,file="))
     assert secret not in told and secret not in json.dumps(said)
@@ -175,14 +175,14 @@ def test_what_a_piece_holds_cannot_be_tried_out(chain):
 
 def test_read_back_finds_a_byte_that_fell_and_what_was_put_in_its_place(chain):
     guest, made = chain
-    assert [one.wrong for one in read_back(guest)] == [None] * 3
+    assert [one.problem for one in read_back(guest)] == [None] * 3
     path = Path(guest.target.folder.root, UUID, made[2], "vda.qcow2")
     data = bytearray(path.read_bytes())
     data[-70_000] ^= 1
     path.write_bytes(data)
     found = read_back(guest)
-    assert [one.wrong is None for one in found] == [True, True, False]
-    assert "differ from what was backed up" in found[2].wrong
+    assert [one.problem is None for one in found] == [True, True, False]
+    assert "differ from what was backed up" in found[2].problem
 
 
 def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path):
@@ -191,7 +191,7 @@ def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path
     (keys / "vault.key").unlink()
     make_key(keys / "vault.key")
     found = read_back(guest)
-    assert all("is not the key that" in one.trouble for one in found)
+    assert all("is not the key that" in one.error for one in found)
     assert guest.target.catalog(UUID).good_ids == made
     guest.write(0, 4096, byte=7)
     _, plan = guest.back_up("vault")
@@ -200,18 +200,18 @@ def test_another_key_is_said_and_makes_no_backup_a_bad_one(chain, keys, tmp_path
     # and the rules remove none of them for it
     rules = Retention(last=4)
     kept_there = upkeep.prune_guests(guest.target, rules, None, False).guests[0].backups
-    assert all(one.stays for one in kept_there)
+    assert all(one.retained for one in kept_there)
     # brought back under another name it is not looked for; under its own it opens the old ones
     (keys / "vault.key").write_bytes(kept)
-    assert [one.trouble is None for one in read_back(guest)] == [True, True, True, False]
+    assert [one.error is None for one in read_back(guest)] == [True, True, True, False]
     (keys / "vault.key").unlink()
-    assert all("Restore it, or" in one.trouble for one in read_back(guest))
+    assert all("Restore it, or" in one.error for one in read_back(guest))
 
 
 def test_one_that_is_not_encrypted_stands_on_none_that_is(chain):
     """Whatever a hypervisor says: it could be read by nobody."""
     guest, made = chain
-    ident = guest.plan().ident
+    ident = guest.plan().backup_id
     taken = dataclasses.replace(disk(ident, made[-1]), size_bytes=SIZE)
     words = f"would depend on {made[-1]}, which is encrypted with vault.*, .* with none"
     refused = pytest.raises(errors.BadAnswer, match=words)
@@ -224,7 +224,7 @@ def test_one_that_is_not_encrypted_stands_on_none_that_is(chain):
 
 def test_to_libguestfs_it_is_shown_without_its_key_and_only_meanwhile(chain, tmp_path):
     guest, made = chain
-    [found] = [one for one in guest.target.catalog(UUID).records if one.ident == made[-1]]
+    [found] = [one for one in guest.target.catalog(UUID).records if one.backup_id == made[-1]]
     (tmp_path / "scratch").mkdir()
     with files._appliance_disks(guest.target, found, str(tmp_path / "scratch")) as [added]:
         assert (added.path, added.format, added.read_only) == ("vda", "raw", True)
@@ -241,7 +241,7 @@ def test_a_target_that_is_encrypted_from_now_on_and_no_longer(guest):
     again, plan = guest.back_up()
     assert "this one is not encrypted" in plan.reason
     assert guest.target.catalog(UUID).good_ids == [plain, sealed, again]
-    assert [one.wrong for one in read_back(guest)] == [None] * 3
+    assert [one.problem for one in read_back(guest)] == [None] * 3
     lines = [SECRET in data for path, data in every_byte(guest).items() if sealed in str(path)]
     assert not any(lines)
 
@@ -255,7 +255,7 @@ def test_prune_leaves_what_a_chain_needs(chain):
     assert plan.parent is None
     upkeep.prune_guests(guest.target, Retention(last=1), None, False)
     assert guest.target.catalog(UUID).good_ids == [last]
-    assert [one.wrong for one in read_back(guest)] == [None]
+    assert [one.problem for one in read_back(guest)] == [None]
 
 
 def test_it_is_shown_for_a_restore(chain, tmp_path):
@@ -378,4 +378,4 @@ def _receiving(guest, planned):
             "vda", SIZE, "file /srv/web1.qcow2", "vda", (f"qemu:dirty-bitmap:{plan.since}",),
             plan.parent,
         )  # fmt: skip
-        yield planned.ident, Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)
+        yield planned.backup_id, Serving(UUID, HOST, port, "stopped", XML, (disk,), authority)

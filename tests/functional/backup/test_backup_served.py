@@ -107,7 +107,8 @@ def nothing_is_left(folder, conn):
 
 
 @pytest.mark.parametrize("says", [
-    b"", b"\n", b"{", b"[]\n", b'{"ident": 1, "good": true}\n', b"[" * 100_000 + b"\n", b"\xff\n",
+    b"", b"\n", b"{", b"[]\n", b'{"backup_id": 1, "good": true}\n',
+    b"[" * 100_000 + b"\n", b"\xff\n",
 ], ids=["nothing", "no line", "half", "a list", "a number", "deep", "no text"])  # fmt: skip
 def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
     """It may be a job that was killed between its call and its words."""
@@ -118,7 +119,7 @@ def test_who_says_nothing_that_is_understood_ends_no_backup(served, says):
         line.settimeout(60)
         assert line.recv(1) == b""  # it is through with this one
     assert "running on this host" in api._send("web1", EndRequest(OTHER, False))["error"]
-    assert api._send("web1", EndRequest(IDENT, True)) == {"why": None, "left": []}
+    assert api._send("web1", EndRequest(IDENT, True)) == {"reason": None, "leftovers": []}
     assert served.ends()
 
 
@@ -161,7 +162,7 @@ def test_it_ends_what_it_began(served, conn, folder):
     )
     [disk] = served.serving.disks
     assert (disk.checkpoint, served.serving.consistency) == (None, record.STOPPED)
-    assert api.end(conn, "web1", EndRequest(IDENT, True)).why is None
+    assert api.end(conn, "web1", EndRequest(IDENT, True)).reason is None
     assert served.ends()
     nothing_is_left(folder, conn)
     assert bitmaps.read(f"{folder}/web1.qcow2") == {}
@@ -210,8 +211,10 @@ def test_what_cannot_be_begun_leaves_nothing(asked, conn, folder, monkeypatch, w
             conn.lookupByName("web1").undefine()
         else:
             taken = stack.enter_context(socket.create_server((HOST, 0)))
-            door = tls_listener.TlsEndpoint(HOST, taken.getsockname()[1], 1, asked.door.credentials)
-            asked = replaced(asked, door=door)
+            door = tls_listener.TlsEndpoint(
+                HOST, taken.getsockname()[1], 1, asked.endpoint.credentials
+            )
+            asked = replaced(asked, endpoint=door)
         with BackupJournal("web1").lock() as journal, pytest.raises(errors.VirtError, match=why):
             export_server.ExportServer(asked, journal).begin()
     nothing_is_left(folder, conn)
@@ -258,7 +261,7 @@ def test_its_process_has_died_where_it_had_begun_that_backup_and_no_other(guest,
             BackupJournal("web1").write(
                 BackupSession("web1", UUID, ident, f"{folder}/scratch", active=False)
             )
-        assert api.end(conn, "web1", EndRequest(IDENT, False)).why == why
+        assert api.end(conn, "web1", EndRequest(IDENT, False)).reason == why
         nothing_is_left(folder, conn)
 
 
@@ -321,7 +324,7 @@ def test_a_guest_that_is_off_stays_off_until_its_backup_is_told_to_end(
     thread.start()
     assert program() == 0
     thread.join(60)
-    assert [(one.why, one.left) for one in seen] == [(None, ())]
+    assert [(one.reason, one.leftovers) for one in seen] == [(None, ())]
     assert json.loads(capsys.readouterr().out)["serving"]["uuid"] == UUID
     with guest_lock.acquire(asked.locks, "virt.start", "web1", wait_s=0):
         nothing_is_left(folder, conn)
@@ -418,7 +421,7 @@ def test_one_that_dies_while_it_is_told_to_end_is_cleaned_away(conn, folder, hea
         listener.settimeout(60)
         thread = threading.Thread(target=dies, args=(listener,))
         thread.start()
-        assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).why
+        assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).reason
         thread.join(60)
     assert not os.path.lexists(request.socket_path("web1"))
 

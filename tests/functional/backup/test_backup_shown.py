@@ -61,7 +61,7 @@ def shown(guest, tmp_path, monkeypatch):
     thread = threading.Thread(target=show.main, args=([],))
     thread.start()
     assert told.wait(60) and "port" in said[0], said
-    yield guest, asked.ident, said[0]["port"]
+    yield guest, asked.backup_id, said[0]["port"]
     show.hide(guest.reader.authority)
     thread.join(60)
     assert not thread.is_alive()
@@ -97,21 +97,21 @@ def test_the_program_shows_it_to_who_stands_on_it_until_he_is_let_go(guest):
     """It is another process: the job that began it is over."""
     asked = asked_of(guest, WHO)
     found = show.show(LIBRARY, asked, HOST)
-    assert (found.ident, found.guest, found.definition) == (asked.ident, "web1", XML)
+    assert (found.backup_id, found.guest, found.definition) == (asked.backup_id, "web1", XML)
     assert [(one.target, one.size_bytes) for one in found.disks] == [("vda", SIZE)]
-    assert is_open(found.port) and guest.target.is_used(UUID, asked.ident)
-    assert pins.load(guest.target.folder, UUID, asked.ident) == (WHO,)
-    assert pins.remove_pin(guest.target.folder, UUID, asked.ident, WHO)
-    assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
+    assert is_open(found.port) and guest.target.is_used(UUID, asked.backup_id)
+    assert pins.load(guest.target.folder, UUID, asked.backup_id) == (WHO,)
+    assert pins.remove_pin(guest.target.folder, UUID, asked.backup_id, WHO)
+    assert waited(lambda: not guest.target.is_used(UUID, asked.backup_id), 30)
     assert not is_open(found.port)
 
 
 def test_what_is_not_good_is_shown_to_nobody(guest):
     asked = asked_of(guest, WHO)
     os.truncate(record_of(guest) / "vda.qcow2", 1000)
-    with pytest.raises(errors.BadAnswer, match=f"backup {asked.ident} is not good: "):
+    with pytest.raises(errors.BadAnswer, match=f"backup {asked.backup_id} is not good: "):
         show.show(LIBRARY, asked, HOST)
-    assert pins.load(guest.target.folder, UUID, asked.ident) == ()
+    assert pins.load(guest.target.folder, UUID, asked.backup_id) == ()
 
 
 def test_why_the_program_does_not_begin_is_said(guest):
@@ -119,17 +119,17 @@ def test_why_the_program_does_not_begin_is_said(guest):
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         asked = asked_of(guest)
-        door = tls_listener.TlsEndpoint(HOST, port, 1, asked.door.credentials)
+        door = tls_listener.TlsEndpoint(HOST, port, 1, asked.endpoint.credentials)
         full = f"the ports from {port} to {port} are in use"
         with pytest.raises(errors.OperationFailed, match=full):
-            show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.ident, door), HOST)
-    assert waited(lambda: not guest.target.is_used(UUID, asked.ident), 30)
+            show.show(LIBRARY, show.ShowRequest(asked.folder, UUID, asked.backup_id, door), HOST)
+    assert waited(lambda: not guest.target.is_used(UUID, asked.backup_id), 30)
 
 
 def test_one_that_is_damaged_is_shown_to_who_asks_for_what_can_be_read(guest):
     asked = asked_of(guest)
     guest.target.save_verification(
-        UUID, asked.ident, Verification("2026-11-23T16:30:00Z", ("vda",), {"vda": "x"})
+        UUID, asked.backup_id, Verification("2026-11-23T16:30:00Z", ("vda",), {"vda": "x"})
     )
     with pytest.raises(errors.BadAnswer, match="is not good: vda: x"):
         show.show(LIBRARY, asked, HOST)
@@ -149,9 +149,9 @@ def test_one_bad_disk_hides_no_other(guest):
     mark = Verification("2026-11-23T16:30:00Z", ("vda", "vdb"), {"vdb": "x"})
     lengths = {name: 0 for one in both.disks for name in (one.file, one.checksums)}
     lengths |= {one.file: one.stored_bytes for one in both.disks}
-    stock = Catalog([StoredBackup(both.ident, both, lengths=lengths, verification=mark)])
-    assert stock.broken_disks(both.ident) == {"vdb": "x"}
-    assert stock.disk_problem(both.ident, "vda") is None
+    stock = Catalog([StoredBackup(both.backup_id, both, lengths=lengths, verification=mark)])
+    assert stock.broken_disks(both.backup_id) == {"vdb": "x"}
+    assert stock.disk_problem(both.backup_id, "vda") is None
     asked = replace(asked_of(guest), disk="vda")
     assert [one.target for one in asked.disks(guest.target, both)] == ["vda"]
 

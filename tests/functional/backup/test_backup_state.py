@@ -110,11 +110,11 @@ def test_the_state_comes_back_beside_the_guest_and_in_its_place(guest, runs):
         assert digests(guest) == then
         guest.virsh("destroy web1")
     assert "skipped" not in made or made["skipped"] == {}, made
-    [folder] = guest.target.glob(f"*/{made['ident']}")
+    [folder] = guest.target.glob(f"*/{made['backup_id']}")
     assert (folder / "state.qcow2").stat().st_mode & 0o777 == 0o600
     told = json.loads((folder / "record.json").read_text())["state"]
     assert told["target"] == "state" and told["stored_bytes"] > 0
-    assert [one["wrong"] for one in done(guest, "backup_verify")["backups"]] == [None]
+    assert [one["problem"] for one in done(guest, "backup_verify")["backups"]] == [None]
     guest.until(lambda: guest.traces() == [])
     # beside it
     beside = bring(guest, new="web2")
@@ -202,7 +202,7 @@ def test_a_restore_that_fails_before_it_reads_the_state_keeps_what_an_earlier_gu
 
 def without_state(guest, made):
     """The backup is as an older Salt Virt made it."""
-    [folder] = guest.target.glob(f"*/{made['ident']}")
+    [folder] = guest.target.glob(f"*/{made['backup_id']}")
     record = json.loads((folder / "record.json").read_text())
     del record["state"]
     data = json.dumps(record, indent=1, sort_keys=True) + "\n"
@@ -265,13 +265,13 @@ def test_what_is_a_link_is_in_no_backup_and_named(guest):
 
 def test_one_bad_block_of_the_state_costs_no_disk(guest):
     made = done(guest, "backup", name="web1")
-    [folder] = guest.target.glob(f"*/{made['ident']}")
+    [folder] = guest.target.glob(f"*/{made['backup_id']}")
     path = folder / "state.qcow2"
     data = path.read_bytes()
     at = data.index(b"variables.fd")
     path.write_bytes(data[:at] + b"x" + data[at + 1 :])
     [found] = done(guest, "backup_verify")["backups"]
-    assert found["wrong"].startswith("state: ")
+    assert found["problem"].startswith("state: ")
     assert bring(guest, disk="vda")["path"]
     asked = {"name": "web1", "folder": str(guest.target), "new": "web2", "overcommit": True}
     assert "is not good: state: " in guest.hypervisor.ask("virt.backup_bring", **asked)[1]
@@ -281,7 +281,7 @@ def test_one_bad_block_of_the_state_costs_no_disk(guest):
 
 def test_the_state_is_encrypted_where_the_disks_are(guest):
     made = backed_up(guest)
-    [folder] = guest.target.glob(f"*/{made['ident']}")
+    [folder] = guest.target.glob(f"*/{made['backup_id']}")
     assert b"variables.fd" not in (folder / "state.qcow2").read_bytes()
     then = digests(guest)
     bring(guest, new="web2")
@@ -295,7 +295,7 @@ def test_private_keys_of_a_tpm_lie_in_plain_at_no_target(guest):
         what == "TPM state"
         and "the target would store it in plain: set a key for the target" in why
     )
-    [folder] = guest.target.glob(f"*/{made['ident']}")
+    [folder] = guest.target.glob(f"*/{made['backup_id']}")
     data = (folder / "state.qcow2").read_bytes()
     assert b"variables.fd" in data and b"tpm2-00" not in data
 
@@ -319,8 +319,8 @@ def test_a_guest_that_runs_at_once_starts_with_its_state(guest):
 
     reader = ask("backup_reader", once=True)["authority"]
     stand = {"guest": "web1", "host": "hv1"}
-    where = {"folder": str(guest.target), "uuid": mine, "backup": made["ident"]}
-    shown = ask("backup_show", **where, reader=reader, stand=stand)
+    where = {"folder": str(guest.target), "uuid": mine, "backup": made["backup_id"]}
+    shown = ask("backup_show", **where, reader=reader, pin=stand)
     assert set(shown["state"]) == {"target", "size_bytes"}, "it is in no answer itself"
     asked = {"shown": shown, "reader": reader, "itself": True, "instant": True}
     found = ask("backup_restore", name="web1", overcommit=True, **asked)

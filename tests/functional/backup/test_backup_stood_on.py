@@ -88,7 +88,7 @@ def _deep(path):
 UNREADABLE = {
     "damaged": lambda path: path.write_text("{"),
     "no text": lambda path: path.write_bytes(b"\xff\xfe"),
-    "of another shape": lambda path: path.write_text(json.dumps({"stands": [{"guest": 7}]})),
+    "of another shape": lambda path: path.write_text(json.dumps({"pins": [{"guest": 7}]})),
     "nested": _deep,
     "too long": lambda path: path.write_bytes(b" " * (MAX_BYTES + 1)),
     "a link": lambda path: path.symlink_to("record.json"),

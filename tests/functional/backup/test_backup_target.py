@@ -337,7 +337,7 @@ def test_two_at_once(guest):
 def test_one_that_is_read_is_not_removed(guest):
     made = guest.back_up()
     with guest.target.open_backup(UUID, made) as found:
-        assert found.ident == made
+        assert found.backup_id == made
         with guest.target.open_backup(UUID, made), guest.target.lock(UUID):
             assert not guest.target.remove(UUID, made)
     assert guest.target.remove(UUID, made)
@@ -395,7 +395,7 @@ def spoil_pieces(folder):
 
 
 def spoil_mark(folder):
-    (folder / "verified.json").write_text('{"when": "never"')
+    (folder / "verified.json").write_text('{"verified_at": "never"')
 
 
 SPOILED = [value for name, value in globals().items() if name.startswith("spoil_")]

@@ -129,11 +129,11 @@ def test_verify_says_what_is_broken_and_the_exit_code_is_1(run, guest):
     found = run("backup_verify")
     assert found["retcode"] == 1 and found["vault"]["result"] is False
     assert found["vault"]["comment"] == "verified 4 backups at vault: 3 not good"
-    told = {one["ident"]: one for one in found["vault"]["backups"]}
-    assert "differ from what was backed up" in told[made[0]]["wrong"]
-    assert told[made[1]]["verified"]["broken"] == {}
-    assert told[made[1]]["wrong"].startswith(f"vda: {made[0]}, on which it depends: the ")
-    assert told[made[3]]["wrong"] is None
+    told = {one["backup_id"]: one for one in found["vault"]["backups"]}
+    assert "differ from what was backed up" in told[made[0]]["problem"]
+    assert told[made[1]]["verification"]["broken_disks"] == {}
+    assert told[made[1]]["problem"].startswith(f"vda: {made[0]}, on which it depends: the ")
+    assert told[made[3]]["problem"] is None
     assert guest.target.catalog(UUID).good_ids == [made[3]]
 
 
@@ -141,12 +141,12 @@ def test_verify_of_what_is_asked(run, guest):
     made = left(guest)
 
     def read(*arguments):
-        return [one["ident"] for one in run("backup_verify", *arguments)["vault"]["backups"]]
+        return [one["backup_id"] for one in run("backup_verify", *arguments)["vault"]["backups"]]
 
     assert read("web1", "latest") == [made[3]]
     assert read("web1", 2) == [made[1]]
     due = run("backup_verify", days=7)["vault"]["backups"]
-    assert [one["ident"] for one in due] == [made[0], made[2]]
+    assert [one["backup_id"] for one in due] == [made[0], made[2]]
     assert run("backup_verify", days=7)["vault"]["comment"] == (
         "verified 0 backups at vault: none was due"
     )
@@ -181,10 +181,10 @@ def test_those_not_read_back_for_the_longest_time_come_first(run, guest):
     made = left(guest)
     for several in ([made[0], made[1]], [made[2], made[3]], [made[0], made[1]]):
         found = run("backup_verify", limit=2)["vault"]["backups"]
-        assert sorted(one["ident"] for one in found) == several
+        assert sorted(one["backup_id"] for one in found) == several
         for one in several:  # of the same second they would be as old as the next ones
             path = next(Path(guest.target.folder.root).glob(f"*/{one}/verified.json"))
             told = json.loads(path.read_text())
-            told["when"] = f"2025-01-0{1 + run.count}T00:00:00Z"
+            told["verified_at"] = f"2025-01-0{1 + run.count}T00:00:00Z"
             path.write_text(json.dumps(told))
         run.count += 1

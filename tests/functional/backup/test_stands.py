@@ -190,7 +190,7 @@ def test_what_stands_on_nothing_any_more_is_forgotten(conn):
     defined(conn, stands_on_it=False)
     assert live_restore_build.read_status(conn, "web1").state == COMPLETE
     assert live_restores.load("web1") is None
-    assert live_restore_build.read_status(conn, "web1").ident is None
+    assert live_restore_build.read_status(conn, "web1").backup_id is None
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["over", "new"])
@@ -224,19 +224,19 @@ def test_of_one_that_is_gone_nothing_is_kept_once_nobody_shows_it(conn, uuid):
             "web1"
         )
     found = live_restore_build.read_status(conn, "web1")
-    assert (found.state, found.ident) == (MISSING, IDENT) and live_restores.load("web1") is None
+    assert (found.state, found.backup_id) == (MISSING, IDENT) and live_restores.load("web1") is None
 
 
 def test_how_far_is_one_that_is_off_and_one_of_which_nothing_is_known(conn):
     defined(conn)
     found = live_restore_build.read_status(conn, "web1")
-    assert (found.state, found.ident) == (DISCONNECTED, None) and "is missing" in found.why
+    assert (found.state, found.backup_id) == (DISCONNECTED, None) and "is missing" in found.reason
     live_restores.store(STOOD)
     found = live_restore_build.read_status(conn, "web1")
     assert (found.state, found.percent, found.disks) == (OFF, 0, {"vda": 0})
-    assert found.why == "the live restore server died"
+    assert found.reason == "the live restore server died"
     with live_restores.server_lock("web1"):
-        assert live_restore_build.read_status(conn, "web1").why is None
+        assert live_restore_build.read_status(conn, "web1").reason is None
 
 
 def test_another_backup_than_it_stands_on_is_not_shown_to_a_guest(conn, folder):

@@ -289,7 +289,7 @@ class Host:
 
     def backup_plan(self, **_more):
         disks = [{"target": "vda", "parent": None, "since": None, "reason": "the first"}]
-        return {"ident": BACKUP, "disks": disks, "needed": ["salt-virt.x"], "guest": "web1",
+        return {"backup_id": BACKUP, "disks": disks, "needed": ["salt-virt.x"], "guest": "web1",
                 "host": "hv1", "reader": "PEM"}  # fmt: skip
 
     def backup_reader(self, **_more):
@@ -303,19 +303,20 @@ class Host:
                 "authority": "PEM"}  # fmt: skip
 
     def backup_pull(self, **_more):
-        return {"ident": BACKUP, "stored_bytes": 9, "moved_bytes": 8, "checkpoints": ["c"]}
+        return {"backup_id": BACKUP, "stored_bytes": 9, "moved_bytes": 8, "checkpoints": ["c"]}
 
     def backup_end(self, **_more):
-        return {"why": None, "left": []}
+        return {"reason": None, "leftovers": []}
 
     def backup_list(self, **_more):
-        return [{"ident": BACKUP, "when": "2026-11-23T15:52:20Z", "host": "hv1", "guest": "web1",
+        return [{"backup_id": BACKUP, "taken_at": "2026-11-23T15:52:20Z", "host": "hv1",
+                 "guest": "web1",
                  "uuid": "u", "consistency": "crash", "disks": {"vda": "whole"},
-                 "stored_bytes": 9, "wrong": None}]  # fmt: skip
+                 "stored_bytes": 9, "problem": None}]  # fmt: skip
 
     def backup_show(self, **_more):
         disks = [{"target": "vda", "size_bytes": 8}]
-        return {"ident": BACKUP, "guest": "web1", "host": "hv1", "port": 10809,
+        return {"backup_id": BACKUP, "guest": "web1", "host": "hv1", "port": 10809,
                 "definition": "<domain/>", "disks": disks, "authority": "PEM"}  # fmt: skip
 
     def backup_hide(self, **_more):
@@ -325,7 +326,7 @@ class Host:
         return self.init(name)
 
     def backup_over(self, **_more):
-        return {"uuid": "u", "active": False, "why": [], "waits": None}
+        return {"uuid": "u", "active": False, "reasons": [], "unconfirmed": None}
 
     def backup_disk(self, **_more):
         return {"path": "/srv/salt-images/web1_vda.qcow2", "size_bytes": 8}
@@ -334,17 +335,18 @@ class Host:
         return {"delete": ["/srv/salt-images/web1_vda.qcow2"], "keep": {}}
 
     def backup_undo(self, **_more):
-        return {"left": []}
+        return {"leftovers": []}
 
     def backup_stands(self, **_more):
-        return [{"uuid": "u", "ident": BACKUP, "stand": {"guest": "web1", "host": "hv1"}}]
+        return [{"uuid": "u", "backup_id": BACKUP, "pin": {"guest": "web1", "host": "hv1"}}]
 
     def backup_standing(self, **_more):
-        return {"state": "cut", "ident": BACKUP, "percent": 7, "paused": True, "why": "it is gone",
+        return {"state": "cut", "backup_id": BACKUP, "percent": 7, "paused": True,
+                "reason": "it is gone",
                 "disks": {"vda": 7}}  # fmt: skip
 
     def backup_again(self, **_more):
-        return {**self.backup_standing(), "state": "pulling", "why": None, "paused": False}
+        return {**self.backup_standing(), "state": "pulling", "reason": None, "paused": False}
 
     def backup_let_go(self, **_more):
         return True
@@ -353,23 +355,24 @@ class Host:
         return "hours=24.0 to=vault"
 
     def backup_prune(self, **_more):
-        backups = [{"ident": "000001-20261123T155220Z-00000001", "stays": False, "why": "no rule"}]
-        about = {"uuid": "u", "guest": "web1", "backups": backups, "trouble": None}
+        backups = [{"backup_id": "000001-20261123T155220Z-00000001", "retained": False,
+                    "reason": "no rule"}]  # fmt: skip
+        about = {"uuid": "u", "guest": "web1", "backups": backups, "error": None}
         return {"guests": [about], "images": ["x.raw"]}
 
     def backup_verify(self, **_more):
-        found = {"when": "2026-11-23T15:52:20Z", "disks": ["vda"], "broken": {}}
-        about = {"uuid": "u", "ident": "000001-20261123T155220Z-00000001", "guest": "web1"}
-        return {"backups": [{**about, "verified": found, "trouble": None, "wrong": None}]}
+        found = {"verified_at": "2026-11-23T15:52:20Z", "disks": ["vda"], "broken_disks": {}}
+        about = {"uuid": "u", "backup_id": "000001-20261123T155220Z-00000001", "guest": "web1"}
+        return {"backups": [{**about, "verification": found, "error": None, "problem": None}]}
 
     def backup_ls(self, **_more):
         file = {"name": "fstab", "kind": "file", "size_bytes": 8, "mode": "0644", "changed_s": 1}
-        about = {"ident": "000001-20261123T155220Z-00000001", "guest": "web1", "more": 0}
+        about = {"backup_id": "000001-20261123T155220Z-00000001", "guest": "web1", "omitted": 0}
         systems = {"filesystems": {"/dev/sda1": "ext4"}, "missing": {}}
         return {**about, **systems, "files": [{**file, "link": None}]}
 
     def backup_get(self, **_more):
-        about = {"ident": "000001-20261123T155220Z-00000001", "guest": "web1", "kind": "file"}
+        about = {"backup_id": "000001-20261123T155220Z-00000001", "guest": "web1", "kind": "file"}
         return {**about, "size_bytes": 8, "path": "/var/lib/salt-virt/backup-files/web1-1-fstab"}
 
     def storage_users(self, places=None, **_more):

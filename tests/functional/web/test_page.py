@@ -334,10 +334,10 @@ def test_health_at_a_glance(inside, api):
 
 LATEST = """
 return import("/static/health.js").then((health) => health.backups({
-    nas: [{guest: "a", when: "2026-11-20"}, {guest: "a", when: "2026-11-27"},
-          {guest: "b", when: "2026-11-20"}],
-    offsite: [{guest: "a", when: "2026-11-01", wrong: "half"},
-              {guest: "b", when: "2026-11-26", wrong: "half"}],
+    nas: [{guest: "a", taken_at: "2026-11-20"}, {guest: "a", when: "2026-11-27"},
+          {guest: "b", taken_at: "2026-11-20"}],
+    offsite: [{guest: "a", taken_at: "2026-11-01", problem: "half"},
+              {guest: "b", taken_at: "2026-11-26", problem: "half"}],
 }).rows.slice(1).map((row) => row.slice(0, 3)))
 """
 

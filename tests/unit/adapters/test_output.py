@@ -241,12 +241,15 @@ def test_what_a_command_in_a_guest_has_printed_is_shown_as_it_is(output):
 
 def test_backups_are_a_table_of_eighty_columns(output):
     one = {
-        "ident": "000007-20261123T155220Z-1f3a9c2e", "guest": "web1", "uuid": "u", "host": "hyper1",
-        "when": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "whole"},
-        "stored_bytes": 10 * 2**30, "wrong": None,
+        "backup_id": "000007-20261123T155220Z-1f3a9c2e", "guest": "web1", "uuid": "u",
+        "host": "hyper1",
+        "taken_at": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "whole"},
+        "stored_bytes": 10 * 2**30, "problem": None,
     }  # fmt: skip
-    more = {**one, "ident": "000008-20261124T155220Z-1f3a9c2e", "disks": {"vda": one["ident"]}}
-    bad = {"ident": "000009-20261125T155220Z-1f3a9c2e", "uuid": "u", "wrong": "record.json is gone"}
+    disks = {"vda": one["backup_id"]}
+    more = {**one, "backup_id": "000008-20261124T155220Z-1f3a9c2e", "disks": disks}
+    problem = "record.json is gone"
+    bad = {"backup_id": "000009-20261125T155220Z-1f3a9c2e", "uuid": "u", "problem": problem}
     text = output({"vault": [one, more, {**bad, "guest": "web1"}], "attic": []})
     lines = text.splitlines()
     assert lines == [

@@ -50,9 +50,11 @@ def end(conn: libvirt.virConnect, guest: str, end_request: EndRequest) -> Servin
     except OSError as exc:
         cleaned_id = clean(conn, guest)
         # the process removes its socket unless it was killed
-        died = cleaned_id == end_request.ident if cleaned_id else isinstance(exc, ConnectionError)
+        died = (
+            cleaned_id == end_request.backup_id if cleaned_id else isinstance(exc, ConnectionError)
+        )
         reason = "the process that exported the disks died" if died else None
-        return ServingEnd(why=_end_reason(guest, end_request.ident) or reason)
+        return ServingEnd(reason=_end_reason(guest, end_request.backup_id) or reason)
     if "error" in response:
         raise errors.OperationFailed(response["error"])
     return ServingEnd.from_answer(response, f"the backup of {guest}")
@@ -103,6 +105,6 @@ def _end_reason(guest: str, backup_id: str) -> str | None:
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(request.end_reason_path(guest), encoding="utf-8") as file:
             report = json.load(file)
-        if report["ident"] == backup_id:
-            return str(report["why"])
+        if report["backup_id"] == backup_id:
+            return str(report["reason"])
     return None

@@ -97,7 +97,7 @@ class ExportServer:
             creation.require_complete(dom, "back up")
             self._scratch.check()
             self._session = BackupSession(
-                self._request.guest, dom.UUIDString(), self._request.ident,
+                self._request.guest, dom.UUIDString(), self._request.backup_id,
                 running.scratch_folder(self._request), bool(dom.isActive()),
                 paused=running.is_paused_by_io(dom),
             )  # fmt: skip
@@ -132,14 +132,14 @@ class ExportServer:
             if session.active
             else request.exports_path(self._request.guest)
         )
-        self._relay = relay.begin(self._request.door, exports_path)
-        is_encrypted = all(disk.sealed for disk in self._request.disks)
+        self._relay = relay.begin(self._request.endpoint, exports_path)
+        is_encrypted = all(disk.encrypt for disk in self._request.disks)
         state_files = guest_state.collect(conn, dom, is_encrypted)
         state_disk = self._show_state(state_files.files)
         return Serving(
             inspection.uuid, self._request.host, self._relay.port, consistency,
             definition.build(dom),
-            tuple(disks), self._request.door.credentials.authority, note, taken_at,
+            tuple(disks), self._request.endpoint.credentials.authority, note, taken_at,
             {**inspection.skipped, **definition.excluded_devices(dom), **state_files.skipped},
             state_disk, self._state[0].port if self._state else None,
         )  # fmt: skip
@@ -158,7 +158,7 @@ class ExportServer:
             file.write(data)
         server = daemon.begin([daemon.ExportedDisk(path, record.RAW, record.STATE)], inner)
         try:
-            self._state = relay.begin(self._request.door, inner), server
+            self._state = relay.begin(self._request.endpoint, inner), server
         except BaseException:
             server.end()
             raise
@@ -232,7 +232,7 @@ class ExportServer:
         backup removes. Raises VirtError."""
         self.end()
         with contextlib.suppress(errors.VirtError):
-            self.prune_checkpoints(EndRequest(self._request.ident, False))
+            self.prune_checkpoints(EndRequest(self._request.backup_id, False))
 
     def prune_checkpoints(self, end_request: EndRequest) -> tuple[str, ...]:
         """Remove checkpoints: after a good backup those that are no longer needed, else the one of
@@ -244,7 +244,7 @@ class ExportServer:
             needed = set(end_request.needed)
             if not end_request.good:
                 existing = {checkpoint.getName() for checkpoint in dom.listAllCheckpoints(0)}
-                needed = existing - {chains.checkpoint(self._request.ident)}
+                needed = existing - {chains.checkpoint(self._request.backup_id)}
             return tuple(checkpoints.sweep(conn, dom, needed))
 
 
@@ -360,11 +360,13 @@ def _serve_until_end(
     is_ended = False
     while not is_ended:
         with contextlib.suppress(OSError), _accept(listener) as (end_request, answer):
-            is_ended = end_request.ident == serve_request.ident or server.idle_s() >= ABANDONED_S
+            is_ended = (
+                end_request.backup_id == serve_request.backup_id or server.idle_s() >= ABANDONED_S
+            )
             answer(_end_session(server, serve_request, end_request) if is_ended else {
                 "error": (
                     f"a backup of {serve_request.guest} is running on this host, "
-                    f"{serve_request.ident}: wait until it is done"
+                    f"{serve_request.backup_id}: wait until it is done"
                 )
             })  # fmt: skip
         reason = None if is_ended else server.stop_reason()
@@ -383,10 +385,10 @@ def _end_session(
         # an abandoned backup may be complete at the target, so keep its checkpoint
         leftovers = (
             server.prune_checkpoints(end_request)
-            if end_request.ident == serve_request.ident
+            if end_request.backup_id == serve_request.backup_id
             else ()
         )
-        return ServingEnd(left=leftovers).to_answer()
+        return ServingEnd(leftovers=leftovers).to_answer()
     except errors.VirtError as exc:
         return {"error": exc.text}
 
@@ -435,4 +437,4 @@ def _write_end_reason(serve_request: ServeRequest, reason: str) -> None:
     with contextlib.suppress(OSError):
         path = request.end_reason_path(serve_request.guest)
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"ident": serve_request.ident, "why": reason}, file)
+            json.dump({"backup_id": serve_request.backup_id, "reason": reason}, file)

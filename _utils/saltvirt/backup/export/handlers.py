@@ -59,7 +59,7 @@ def begin_export(host: MinionContext, request: backup_calls.BeginRequest) -> Ser
     config = export_request.load_config(host.config, host.opts["id"])
     serve_request = export_request.ServeRequest(
         guest=names.existing_guest(request.name),
-        ident=values.text(request.ident, "ident"),
+        backup_id=values.text(request.backup_id, "backup_id"),
         disks=request.disks,
         uri=local.uri,
         username=local.username,
@@ -67,7 +67,7 @@ def begin_export(host: MinionContext, request: backup_calls.BeginRequest) -> Ser
         locks=guest_lock.folder(host.config),
         scratch=config.scratch,
         host=config.host,
-        door=endpoint(config, request.reader),
+        endpoint=endpoint(config, request.reader),
         scratch_mib=config.scratch_mib,
     )
     with _connect(host) as conn:
@@ -191,7 +191,7 @@ def set_schedule(host: MinionContext, request: backup_calls.ScheduleRequest) -> 
     connection.require_binding()
     guest, lock_dir = names.existing_guest(request.name), guest_lock.folder(host.config)
     with guest_lock.acquire(lock_dir, "virt.backup_wish", guest), _connect(host) as conn:
-        return guest_schedule.set_schedule(conn, guest, request.wish, request.test)
+        return guest_schedule.set_schedule(conn, guest, request.setting, request.test)
 
 
 @handles(backup_calls.LIVE_RESTORE_STATUS)

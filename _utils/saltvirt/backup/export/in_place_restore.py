@@ -176,7 +176,7 @@ class InPlaceRestore(RestoreBuilder):
             self.undo.push("forget the previous state", replaced_guest.forget, uuid)
             retained = {files.real(path) for path in old} & _disk_paths(self.conn, built.need())
             self.replaced = ReplacedGuest(
-                uuid, name, self.shown.ident, self.original_xml, created, stay=tuple(retained),
+                uuid, name, self.shown.backup_id, self.original_xml, created, stay=tuple(retained),
                 unfinished=bool(state),
             )  # fmt: skip
             replaced_guest.store(self.replaced)
@@ -271,7 +271,7 @@ def one_disk(
 def _shown_disk(shown: ShownBackup, target: str) -> ShownDisk:
     disk = next((candidate for candidate in shown.disks if candidate.target == target), None)
     if disk is None:
-        raise errors.NotFound(f"backup {shown.ident} has no disk {target}")
+        raise errors.NotFound(f"backup {shown.backup_id} has no disk {target}")
     return disk
 
 

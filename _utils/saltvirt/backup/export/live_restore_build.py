@@ -100,7 +100,9 @@ class LiveRestoreBuilder(RestoreBuilder):
 
     def attach_backup(self) -> None:
         """Export the backup to the guest's QEMU."""
-        self.tools.report_step("show", f"{self.shown.host} exports the backup {self.shown.ident}")
+        self.tools.report_step(
+            "show", f"{self.shown.host} exports the backup {self.shown.backup_id}"
+        )
         self.undo.push("end the export of the backup", _end, self.guest.name)
         self.save_state()
         begin(self.options)
@@ -109,7 +111,7 @@ class LiveRestoreBuilder(RestoreBuilder):
         """Store the state of the live restore."""
         live_restores.store(
             LiveRestoreRecord(
-                self.guest.name, self.dom.UUIDString(), self.shown.ident, self.shown.host,
+                self.guest.name, self.dom.UUIDString(), self.shown.backup_id, self.shown.host,
                 self.shown.port, self.shown.authority,
                 tuple(build.spec.name or "" for build in self.builds), self.options.bandwidth_mib_s,
                 self.policies,
@@ -199,9 +201,10 @@ def resume(
         restore = live_restores.load(name)
         if restore is None:
             raise errors.NotFound(f"{name} does not run from a backup on this host")
-        if restore.ident != shown_backup.ident:
+        if restore.ident != shown_backup.backup_id:
             raise errors.BadAnswer(
-                f"{name} runs from the backup {restore.ident}, but {shown_backup.ident} is exported"
+                f"{name} runs from the backup {restore.ident}, but {shown_backup.backup_id} is "
+                "exported"
             )
         stop_server(name)
         live_restores.store(
@@ -243,7 +246,7 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
             return LiveRestoreStatus(COMPLETE, restore.ident if restore else None, 100)
         if restore is None:
             return LiveRestoreStatus(
-                DISCONNECTED, why=f"its file in {live_restores.FOLDER} is missing"
+                DISCONNECTED, reason=f"its file in {live_restores.FOLDER} is missing"
             )
         percents = {target: _percent(dom, target, pending) for target in restore.disks}
         status = LiveRestoreStatus(
@@ -270,12 +273,12 @@ def _with_state(
 ) -> LiveRestoreStatus:
     if server_pid is None:
         reason = "the live restore server died"
-        return replace(status, state=DISCONNECTED if dom.isActive() else OFF, why=reason)
+        return replace(status, state=DISCONNECTED if dom.isActive() else OFF, reason=reason)
     if not dom.isActive():
         return status
     is_waiting = status.paused or not dom.blockJobInfo(target, 0)
     if is_waiting and (problem := live_restore_server.unavailable_reason(restore)):
-        return replace(status, state=DISCONNECTED, why=problem)
+        return replace(status, state=DISCONNECTED, reason=problem)
     return replace(status, state=PULLING)
 
 

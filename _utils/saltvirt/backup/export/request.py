@@ -27,12 +27,12 @@ class ServeRequest(Message):
 
     guest: its name. uri, username, password: of the connection to libvirt. locks: folder of the
     guests' locks. scratch: where QEMU keeps overwritten blocks. host: name of this host in its
-    certificate. door: address, and the permitted reader. scratch_mib: limit for the overwritten
+    certificate. endpoint: address, and the permitted reader. scratch_mib: limit for the overwritten
     blocks of this guest; None: no limit.
     """
 
     guest: str
-    ident: str
+    backup_id: str
     disks: tuple[PlannedDisk, ...]
     uri: str | None
     username: str | None
@@ -40,7 +40,7 @@ class ServeRequest(Message):
     locks: str
     scratch: str
     host: str
-    door: TlsEndpoint
+    endpoint: TlsEndpoint
     scratch_mib: int | None = optional(None)
 
 
@@ -52,11 +52,11 @@ ANY_BACKUP = ""
 class EndRequest(Message):
     """Request to end an export.
 
-    ident: of the backup; ANY_BACKUP: any that has no reader. good: the backup is complete. needed:
-    checkpoints of the guest from which next increments begin.
+    backup_id: of the backup; ANY_BACKUP: any that has no reader. good: the backup is complete.
+    needed: checkpoints of the guest from which next increments begin.
     """
 
-    ident: str
+    backup_id: str
     good: bool
     needed: tuple[str, ...] = ()
 

@@ -98,7 +98,7 @@ class RestoreBuilder(GuestBuilder):
     def check(self) -> None:
         """Check that each disk has a path, and that the host has enough capacity."""
         self.tools.report_step(
-            "check", f"checking the requirements of the backup {self.shown.ident}"
+            "check", f"checking the requirements of the backup {self.shown.backup_id}"
         )
         if self.guest.seed and not self.tools.seeder:
             raise errors.Unsupported("this host cannot seed: use seed=False")
@@ -251,10 +251,10 @@ class RestoreBuilder(GuestBuilder):
             path = os.path.join(folder, "state")
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             argv = self._argv(record.STATE, path, record.RAW, shown.size_bytes)
-            programs.run(argv, f"read the state in {self.shown.ident}")
+            programs.run(argv, f"read the state in {self.shown.backup_id}")
             with open(path, "rb") as file:
                 data = file.read(archive.MAX_ARCHIVE_BYTES + 1)
-        return archive.unpack(data, f"the state in {self.shown.ident}")
+        return archive.unpack(data, f"the state in {self.shown.backup_id}")
 
     def system_work(self) -> disk_build_module.DiskBuild | None:
         """Return the disk with the seeded system."""
@@ -332,7 +332,7 @@ class RestoreBuilder(GuestBuilder):
             # create it before qemu-img does, accessible for root only
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
             self.claim(path)
-            programs.run(self._argv(target, path), f"read {target} of {self.shown.ident}",
+            programs.run(self._argv(target, path), f"read {target} of {self.shown.backup_id}",
                          timeout_s=None)  # fmt: skip
             sync(path)
 

@@ -158,7 +158,7 @@ def _checkpoint(inspection: GuestInspection, request: ServeRequest) -> str | Non
         CheckpointDisk(name=item, checkpoint="bitmap" if item in recording else "no")
         for item in every
     ]
-    return Checkpoint(name=chains.checkpoint(request.ident), disks=disks).tostring()
+    return Checkpoint(name=chains.checkpoint(request.backup_id), disks=disks).tostring()
 
 
 def _describe_export(
@@ -173,7 +173,7 @@ def _describe_export(
         contexts=(f"qemu:dirty-bitmap:{_BITMAP}",) if plan.since else (),
         parent=plan.parent,
         reason=_OLD if disk.old else plan.reason,
-        checkpoint=chains.checkpoint(request.ident) if disk.supports_bitmaps else None,
+        checkpoint=chains.checkpoint(request.backup_id) if disk.supports_bitmaps else None,
     )
 
 

@@ -21,7 +21,7 @@ def begin(
     """Return the exported disks and the daemon. Raises OperationFailed, Unsupported."""
     plan = {disk.target: disk for disk in running.match_plan(inspection, request)}
     disks = {str(disk.target): disk for disk in Domain.fromstring(dom.XMLDesc(0)).disks}
-    created = checkpoints.make(conn, dom, inspection, request.ident)
+    created = checkpoints.make(conn, dom, inspection, request.backup_id)
     shown = [
         daemon.ExportedDisk(
             looks.source_path(conn, disks[disk.target]),

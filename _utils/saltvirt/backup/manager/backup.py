@@ -96,7 +96,7 @@ class CreateBackup:
             reasons.raise_first()
             comment = f"would back up {self.name} on {job.host} to {target.name}"
             details = {"host": job.host, "disks": job.disks}
-            return Checked(self.name, comment, {"backup": job.plan.ident}, details)
+            return Checked(self.name, comment, {"backup": job.plan.backup_id}, details)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
@@ -175,7 +175,7 @@ class CreateBackup:
             return self._execute(target, self._prepare(target, True) if waited else job)
 
     def _execute(self, target: TargetPolicy, job: _BackupJob) -> Result:
-        backup_id = job.plan.ident
+        backup_id = job.plan.backup_id
         self.report.step(
             "begin",
             f"backing up {self.name} from {job.host} to {target.name}",
@@ -197,7 +197,7 @@ class CreateBackup:
     def _copy_disks(self, target: TargetPolicy, job: _BackupJob) -> tuple[Serving, BackupResult]:
         """Have the host export the disks and the target's machine read them."""
         request = calls.BeginRequest(
-            self.name, job.plan.ident, job.plan.disks, job.plan.reader or ""
+            self.name, job.plan.backup_id, job.plan.disks, job.plan.reader or ""
         )
         serving = calls.BEGIN_EXPORT.ask(self.fleet, job.host, request)
         if serving.uuid != job.inspection.uuid:
@@ -206,9 +206,10 @@ class CreateBackup:
 
     def _pull(self, target: TargetPolicy, job: _BackupJob, serving: Serving) -> BackupResult:
         request = calls.PullRequest(
-            target.folder, self.name, job.plan.ident, job.host, serving, by=self.requester,
-            mounted=target.mounted, bandwidth=target.bandwidth_mib_s, key=target.key,
-            reader=job.plan.reader, compress=target.compress,
+            target.folder, self.name, job.plan.backup_id, job.host, serving,
+            requester=self.requester, mounted=target.mounted,
+            bandwidth=target.bandwidth_mib_s, key=target.key, reader=job.plan.reader,
+            compress=target.compress,
         )  # fmt: skip
         watch = (f"salt/virt/backup/{self.name}/", self._watch)
         return calls.PULL_BACKUP.ask(self.fleet, job.machine, request, watch=watch)
@@ -257,9 +258,9 @@ class CreateBackup:
 
     def _end_export(self, job: _BackupJob, good: bool, needed: tuple[str, ...]) -> str | None:
         """Have the host end the export. Return why it had ended before, or could not be ended."""
-        request = calls.EndExportRequest(self.name, job.plan.ident, good, needed)
+        request = calls.EndExportRequest(self.name, job.plan.backup_id, good, needed)
         try:
-            return calls.END_EXPORT.ask(self.fleet, job.host, request).why
+            return calls.END_EXPORT.ask(self.fleet, job.host, request).reason
         except errors.VirtError as exc:
             return exc.text
 
@@ -271,7 +272,7 @@ class CreateBackup:
         Only checkpoints that a target of this master created are removed: others may belong to
         another master, or to a target that does not answer.
         """
-        own_checkpoints = {chains.checkpoint(job.plan.ident), *written.checkpoints}
+        own_checkpoints = {chains.checkpoint(job.plan.backup_id), *written.checkpoints}
         obsolete = {
             *job.plan.needed,
             *job.plan.superseded,
@@ -281,13 +282,13 @@ class CreateBackup:
         now = record.format_time(time.time())
         removable = obsolete | (set() if other_targets.silent else chains.abandoned(unknown, now))
         needed = tuple(sorted({*job.inspection.checkpoints} - removable | own_checkpoints))
-        request = calls.EndExportRequest(self.name, job.plan.ident, True, needed)
+        request = calls.EndExportRequest(self.name, job.plan.backup_id, True, needed)
         leftovers = tuple(
             f"retained the checkpoints of the backups at {target_name}, which does not answer"
             for target_name in other_targets.silent
         )
         with contextlib.suppress(errors.VirtError):
-            return (*leftovers, *calls.END_EXPORT.ask(self.fleet, job.host, request).left)
+            return (*leftovers, *calls.END_EXPORT.ask(self.fleet, job.host, request).leftovers)
         return (*leftovers, f"{job.host} may still export the disks: end that with virt.backup_end")
 
     def _make_result(
@@ -301,9 +302,10 @@ class CreateBackup:
         moved_size = units.human_bytes(written.moved_bytes)
         method = serving.consistency + (f" ({serving.note})" if serving.note else "")
         comment = (
-            f"backed up {self.name} to {target.name}: {written.ident}, {moved_size} read, {method}"
+            f"backed up {self.name} to {target.name}: {written.backup_id}, {moved_size} read, "
         )
-        self.report.done(comment, backup=written.ident)
+        comment += method
+        self.report.done(comment, backup=written.backup_id)
         disks = {
             disk.target: f"changes since {disk.parent}" if disk.parent else f"full: {disk.reason}"
             for disk in serving.disks
@@ -317,7 +319,7 @@ class CreateBackup:
             details["skipped"] = serving.skipped
         if leftovers:
             details["left"] = list(leftovers)
-        return Result(self.name, comment, {"backup": written.ident}, details)
+        return Result(self.name, comment, {"backup": written.backup_id}, details)
 
 
 def list_all(
@@ -367,10 +369,10 @@ def list_at(
     backups: list[ListedBackup] = []
     while True:
         page = calls.LIST_BACKUPS.ask(fleet, machine, request)
-        last = (backups[-1].uuid or "", backups[-1].ident) if backups else ("", "")
-        if any((entry.uuid or "", entry.ident) <= last for entry in page) and backups:
+        last = (backups[-1].uuid or "", backups[-1].backup_id) if backups else ("", "")
+        if any((entry.uuid or "", entry.backup_id) <= last for entry in page) and backups:
             raise errors.BadAnswer(f"{machine}: the answers to virt.backup_list are not ordered")
         backups += page
         if not page or pages.is_last([entry.to_answer() for entry in page]):
             return backups
-        request = replace(request, after=f"{page[-1].uuid}/{page[-1].ident}")
+        request = replace(request, after=f"{page[-1].uuid}/{page[-1].backup_id}")

@@ -44,16 +44,16 @@ class ListFiles:
         machine, request = _open(self.fleet, self.request, self.report)
         listing = calls.LIST_FILES.ask(self.fleet, machine, request)
         path = files.parse_path(self.request.path)
-        count = len(listing.files) + listing.more
+        count = len(listing.files) + listing.omitted
         items = units.pluralize(count, "item")
-        comment = f"{path} of {listing.guest} has {items} in {listing.ident}"
-        if listing.more:
+        comment = f"{path} of {listing.guest} has {items} in {listing.backup_id}"
+        if listing.omitted:
             comment += f"; showing {len(listing.files)}"
         for point, reason in listing.missing.items():
             comment += f"; {point} is not mounted: {reason}"
         entries = [entry.to_answer() for entry in listing.files]
         details = {
-            "host": machine, "backup": listing.ident, "files": entries,
+            "host": machine, "backup": listing.backup_id, "files": entries,
             "filesystems": listing.filesystems, "missing": listing.missing,
             "table": files.rows(listing.files),
         }  # fmt: skip
@@ -83,7 +83,7 @@ class ExtractFile:
         size = units.human_bytes(file_info.size_bytes)
         kind = f"a file of {size}" if file_info.kind == files.FILE else "a folder, as a tar file"
         dest = self.dest or "a new file"
-        comment = f"{self.request.path} in {file_info.ident} is {kind}: "
+        comment = f"{self.request.path} in {file_info.backup_id} is {kind}: "
         comment += f"would extract it to {dest} on {machine}"
         return Checked(self.request.name, comment, {"path": self.dest}, {"host": machine})
 
@@ -91,11 +91,15 @@ class ExtractFile:
         """Extract it. Raises InvalidInput, NotFound, and the errors of the machine."""
         machine, file_info = self._query(False)
         size = units.human_bytes(file_info.size_bytes)
-        source = f"{self.request.path} from {file_info.ident}"
+        source = f"{self.request.path} from {file_info.backup_id}"
         comment = f"extracted {source} to {file_info.path} on {machine}, {size}; readable by root"
-        self.report.done(comment, backup=file_info.ident, host=machine)
+        self.report.done(comment, backup=file_info.backup_id, host=machine)
         changes = {"path": file_info.path}
-        details = {"host": machine, "backup": file_info.ident, "size_bytes": file_info.size_bytes}
+        details = {
+            "host": machine,
+            "backup": file_info.backup_id,
+            "size_bytes": file_info.size_bytes,
+        }
         return Result(self.request.name, comment, changes, details)
 
     def _query(self, test: bool) -> tuple[str, ExtractedFile]:

@@ -57,7 +57,10 @@ def read_status(fleet: Fleet, restore: RunningRestore) -> LiveRestoreStatus:
     fleet.hosts(host)  # the name comes from the target
     request = calls.LiveRestoreRequest(restore.pin.guest)
     status = calls.LIVE_RESTORE_STATUS.ask(fleet, host, request)
-    if status.state not in (MISSING, COMPLETE) and status.ident not in (None, restore.backup_id):
+    if status.state not in (MISSING, COMPLETE) and status.backup_id not in (
+        None,
+        restore.backup_id,
+    ):
         return LiveRestoreStatus(COMPLETE, restore.backup_id, 100)
     return status
 
@@ -135,9 +138,9 @@ class FinishLiveRestore:
             try:
                 machine = target_upkeep.target_host(self.fleet, target)
                 restores += [
-                    RunningRestore(target, pinned.uuid, pinned.ident, pinned.stand)
+                    RunningRestore(target, pinned.uuid, pinned.backup_id, pinned.pin)
                     for pinned in calls.LIST_PINS.ask(self.fleet, machine, request)
-                    if self.name in (None, pinned.stand.guest)
+                    if self.name in (None, pinned.pin.guest)
                 ]
             except errors.VirtError as exc:
                 text = f"cannot list the guests that run from its backups: {exc.text}"
@@ -162,7 +165,7 @@ class FinishLiveRestore:
         with lock.guest(self.fleet.opts, restore.pin.guest, VERB):
             status = release_if_done(self.fleet, restore)
             # without a reason the restore continues by itself
-            if status.state in (DISCONNECTED, OFF) and status.why:
+            if status.state in (DISCONNECTED, OFF) and status.reason:
                 status = self._reconnect(restore)
         return status
 
@@ -172,7 +175,7 @@ class FinishLiveRestore:
             status = read_status(self.fleet, restore)
             if status.state in (MISSING, COMPLETE):
                 return self._advance(restore)
-            if status.why and time.monotonic() > next_s:
+            if status.reason and time.monotonic() > next_s:
                 next_s = time.monotonic() + _RECONNECT_S
                 status = self._resume(restore)
             self.report.progress(status.percent, _describe(restore, status))
@@ -188,7 +191,7 @@ class FinishLiveRestore:
         reader = calls.ISSUE_READER.ask(self.fleet, host, calls.ReaderRequest(once=True))
         show_request = calls.ShowBackupRequest(
             restore.target.folder, restore.uuid, restore.backup_id, reader.authority,
-            mounted=restore.target.mounted, stand=restore.pin,
+            mounted=restore.target.mounted, pin=restore.pin,
         )  # fmt: skip
         backup = calls.SHOW_BACKUP.ask(self.fleet, machine, show_request)
         bandwidth = restore.target.bandwidth_mib_s
@@ -221,9 +224,9 @@ def _describe(restore: RunningRestore, status: LiveRestoreStatus) -> str:
         return f"{name} on {host} is completely restored and no longer needs {restore.backup_id}"
     progress = f"{status.percent} % of {name} is restored to {host} from {restore.backup_id}"
     if status.state == OFF:
-        note = f" ({status.why})" if status.why else ""
+        note = f" ({status.reason})" if status.reason else ""
         return f"{name} is off{note}; {progress}: virt.start {name} continues the restore"
     if status.state == DISCONNECTED:
         paused = ", and the guest is paused at an unreadable block" if status.paused else ""
-        return f"{name} has lost the connection to its backup: {status.why}{paused}; {progress}"
+        return f"{name} has lost the connection to its backup: {status.reason}{paused}; {progress}"
     return progress

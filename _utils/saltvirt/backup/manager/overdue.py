@@ -277,7 +277,7 @@ def _latest_backup(
 ) -> tuple[float, str]:
     """Return the age of a guest's last good backup at any of the targets, and its description."""
     candidates = [
-        (last[0], target_name, last[1].ident)
+        (last[0], target_name, last[1].backup_id)
         for target_name, several in listed.items()
         if (last := age.newest(several, guest.uuid, now_s)) is not None
     ]
@@ -297,11 +297,15 @@ def _latest_backup(
 def _newest_wrong(several: Iterable[ListedBackup], uuid: str, target_name: str) -> str:
     """Return the problem of a guest's newest backup at a target, or of its time."""
     own_backups = [entry for entry in several if entry.uuid == uuid]
-    last = max(own_backups, key=lambda entry: entry.ident, default=None)
+    last = max(own_backups, key=lambda entry: entry.backup_id, default=None)
     if last is None:
         return ""
-    if last.wrong:
-        return f"; the newest backup at {target_name}, {last.ident}, is not good: {last.wrong}"
+    if last.problem:
+        return (
+            f"; the newest backup at {target_name}, {last.backup_id}, is not good: {last.problem}"
+        )
     if last.age_s is not None and last.age_s < 0:
-        return f"; {last.ident} at {target_name} is in the future: check the clock of its machine"
+        return (
+            f"; {last.backup_id} at {target_name} is in the future: check the clock of its machine"
+        )
     return ""

@@ -101,7 +101,8 @@ class RollbackRestore:
             rollback = calls.UNDO_RESTORE.ask(self.fleet, host, request)
         comment = f"rolled back {name} on {host}; the guest is off"
         comment += "".join(
-            f"; {item}: run virt.backup_undo again when that is resolved" for item in rollback.left
+            f"; {item}: run virt.backup_undo again when that is resolved"
+            for item in rollback.leftovers
         )
         comment += "".join(
             f"; detached {item}, which was attached after the restore, and retained it"
@@ -111,7 +112,7 @@ class RollbackRestore:
         details: dict[str, Any] = {"host": host}
         if rollback.detached:
             details["detached"] = list(rollback.detached)
-        return Result(name, comment, {"undone": True}, details, not rollback.left)
+        return Result(name, comment, {"undone": True}, details, not rollback.leftovers)
 
     def _locate(self, name: str) -> str:
         hosts = find.locations(self.fleet).guests.get(name)

@@ -134,13 +134,13 @@ class RestoreBackup:
                 self._check_location(reasons)
             plan = self._plan()
             reasons.raise_first()
-            comment = f"would restore {self._subject} on {plan.host} from {plan.backup.ident}"
+            comment = f"would restore {self._subject} on {plan.host} from {plan.backup.backup_id}"
             comment += f", replacing the existing {'disk' if self.request.disk else 'guest'}" * (
                 self.request.in_place
             )
             comment += ", and start it immediately" * self.request.instant
             details = {"host": plan.host, "target": plan.target.name}
-            return Checked(name, comment, {"backup": plan.backup.ident}, details)
+            return Checked(name, comment, {"backup": plan.backup.backup_id}, details)
         return reasons.checked(name)
 
     def run(self) -> Result:
@@ -238,7 +238,7 @@ class RestoreBackup:
         host = lifecycle.host_for_write(self.fleet, name, self.request.host)
         request = calls.InPlaceCheckRequest(name, self.request.stop)
         answer = calls.CHECK_IN_PLACE.ask(self.fleet, host, request)
-        for reason in answer.why:
+        for reason in answer.reasons:
             with reasons:
                 raise errors.Refused(reason)
 
@@ -268,7 +268,7 @@ class RestoreBackup:
             for guest in host.guests:
                 if guest.uuid == backup.uuid:
                     raise errors.AlreadyExists(
-                        f"the guest of {backup.ident} exists as {guest.name} on {host.name}: "
+                        f"the guest of {backup.backup_id} exists as {guest.name} on {host.name}: "
                         "restore it under another name with new=NAME"
                     )
 
@@ -297,29 +297,29 @@ class RestoreBackup:
             host = find.locate(self.fleet, request.guest_name)[0]
         if host is None:
             raise errors.InvalidInput(
-                f"the backup {listed.ident} does not name the host of its guest: add host=HOST"
+                f"the backup {listed.backup_id} does not name the host of its guest: add host=HOST"
             )
         self.fleet.hosts(host)
         return _RestorePlan(target, target_upkeep.target_host(self.fleet, target), listed, host)
 
     def _create(self, plan: _RestorePlan) -> Result:
         name, backup = self.request.guest_name, plan.backup
-        text = f"restoring {self._subject} on {plan.host} from {backup.ident}"
-        self.report.step("restore", text, backup=backup.ident, host=plan.host)
+        text = f"restoring {self._subject} on {plan.host} from {backup.backup_id}"
+        self.report.step("restore", text, backup=backup.backup_id, host=plan.host)
         reader = calls.ISSUE_READER.ask(self.fleet, plan.host, calls.ReaderRequest(once=True))
         restore = live_restore.RunningRestore(
-            plan.target, str(backup.uuid), backup.ident, BackupPin(name, plan.host)
+            plan.target, str(backup.uuid), backup.backup_id, BackupPin(name, plan.host)
         )
         show_request = calls.ShowBackupRequest(
-            plan.target.folder, str(backup.uuid), backup.ident, reader.authority,
-            mounted=plan.target.mounted, stand=restore.pin if self.request.instant else None,
+            plan.target.folder, str(backup.uuid), backup.backup_id, reader.authority,
+            mounted=plan.target.mounted, pin=restore.pin if self.request.instant else None,
             disk=self.request.disk or None, damaged=self.request.damaged,
         )  # fmt: skip
         try:
             shown = calls.SHOW_BACKUP.ask(self.fleet, plan.machine, show_request)
-            if shown.ident != backup.ident:
+            if shown.backup_id != backup.backup_id:
                 raise errors.BadAnswer(
-                    f"{plan.machine} exports {shown.ident} instead of {backup.ident}"
+                    f"{plan.machine} exports {shown.backup_id} instead of {backup.backup_id}"
                 )
             if self.request.disk and not self.request.in_place:
                 return self._create_file(plan, shown, reader)
@@ -356,10 +356,10 @@ class RestoreBackup:
         self, plan: _RestorePlan, restored: CreatedGuest, shown: ShownBackup
     ) -> Result:
         name, backup = self.request.guest_name, plan.backup
-        comment = f"restored {self._subject} on {plan.host} from {backup.ident}; {name} is off"
+        comment = f"restored {self._subject} on {plan.host} from {backup.backup_id}; {name} is off"
         if self.request.instant:
             comment = (
-                f"{name} runs on {plan.host} from {backup.ident} while its blocks are copied: "
+                f"{name} runs on {plan.host} from {backup.backup_id} while its blocks are copied: "
                 f"virt.backup_instant {name} waits for the end"
             )
         if self.request.in_place:
@@ -373,13 +373,15 @@ class RestoreBackup:
         if backup.skipped and not self.request.disk:
             comment += _skipped_note(backup.skipped)
             details["skipped"] = backup.skipped
-        if backup.broken:
-            details["damaged"] = backup.broken
-            comment += f". Damaged: {_describe(backup.broken)}" if self.request.damaged else ""
+        if backup.broken_disks:
+            details["damaged"] = backup.broken_disks
+            comment += (
+                f". Damaged: {_describe(backup.broken_disks)}" if self.request.damaged else ""
+            )
         comment += self._lacks_key(shown)
         comment = "; ".join((comment, *restored.warnings))
-        self.report.done(comment, backup=backup.ident, host=plan.host)
-        return Result(name, comment, {"backup": backup.ident}, details)
+        self.report.done(comment, backup=backup.backup_id, host=plan.host)
+        return Result(name, comment, {"backup": backup.backup_id}, details)
 
     def _create_with_key(
         self, plan: _RestorePlan, shown: ShownBackup, reader: BackupReader
@@ -427,12 +429,12 @@ class RestoreBackup:
         )  # fmt: skip
         restored = calls.RESTORE_DISK.ask(self.fleet, plan.host, request, watch=self._watch)
         comment = (
-            f"restored {self._subject} from {backup.ident} to {restored.path} on {plan.host}; the "
-            "disk is not attached to a guest"
+            f"restored {self._subject} from {backup.backup_id} to {restored.path} on {plan.host}; "
+            "the disk is not attached to a guest"
         )
-        self.report.done(comment, backup=backup.ident, host=plan.host)
+        self.report.done(comment, backup=backup.backup_id, host=plan.host)
         details = {"host": plan.host, "target": plan.target.name}
-        return Result(name, comment, {"backup": backup.ident, "path": restored.path}, details)
+        return Result(name, comment, {"backup": backup.backup_id, "path": restored.path}, details)
 
     def _placement_terms(self) -> account.PlacementTerms:
         return account.terms(None, placement.of_master(self.fleet.opts))

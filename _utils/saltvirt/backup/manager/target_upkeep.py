@@ -69,17 +69,17 @@ class Prune:
             return Result(target.name, f"{target.name} has no backup of {self.name}")
         guests = _by_label(pruned.guests)
         removed = {
-            label: [entry.ident for entry in guest.backups if not entry.stays]
+            label: [entry.backup_id for entry in guest.backups if not entry.retained]
             for label, guest in guests.items()
         }
         changes: dict[str, Any] = {
             label: {"removed": some} for label, some in removed.items() if some
         }
-        trouble = {label: entry.trouble for label, entry in guests.items() if entry.trouble}
+        trouble = {label: entry.error for label, entry in guests.items() if entry.error}
         details: dict[str, Any] = {
             "host": host,
             "backups": {
-                label: {entry.ident: entry.why for entry in guest.backups if entry.stays}
+                label: {entry.backup_id: entry.reason for entry in guest.backups if entry.retained}
                 for label, guest in guests.items()
             },
             "table": _retention_table(guests),
@@ -138,10 +138,10 @@ class Verify:
         self.report.step("begin", f"{target.name}: {host} verifies its backups")
         watch = ("salt/virt/backup/", self._watch)
         verified = calls.VERIFY.ask(self.fleet, host, request, watch=watch)
-        results, count = verified.backups, len(verified.backups) + verified.untold
+        results, count = verified.backups, len(verified.backups) + verified.omitted
         if self.name and not count and self.days is None:
             return Result(target.name, f"{target.name} has no backup of {self.name}")
-        bad = [result for result in results if result.trouble or result.wrong]
+        bad = [result for result in results if result.error or result.problem]
         comment = f"verified {units.pluralize(count, 'backup')} at {target.name}: "
         comment += f"{len(bad)} not good" if bad else "all good" if count else "none was due"
         details = {
@@ -188,9 +188,9 @@ def _by_label(guests: Iterable[GuestPruneResult]) -> dict[str, GuestPruneResult]
 def _prune_comment(
     target: TargetPolicy, pruned: PruneResult, trouble: dict[str, str], test: bool
 ) -> str:
-    removed = sum(not backup.stays for guest in pruned.guests for backup in guest.backups)
-    stay = sum(backup.stays for guest in pruned.guests for backup in guest.backups)
-    stay += sum(guest.untold for guest in pruned.guests)
+    removed = sum(not backup.retained for guest in pruned.guests for backup in guest.backups)
+    stay = sum(backup.retained for guest in pruned.guests for backup in guest.backups)
+    stay += sum(guest.omitted for guest in pruned.guests)
     verb, retained = ("would remove", "retain") if test else ("removed", "retained")
     count = units.pluralize(removed, "backup")
     text = f"{verb} {count} from {target.name} and {retained} {stay}"
@@ -205,9 +205,11 @@ def _retention_table(guests: dict[str, GuestPruneResult]) -> list[list[str]]:
     rows = [["guest", "backup", "stays", "why"]]
     for label, guest in guests.items():
         for backup in guest.backups:
-            rows.append([label, backup.ident, "yes" if backup.stays else "no", backup.why])
+            rows.append(
+                [label, backup.backup_id, "yes" if backup.retained else "no", backup.reason]
+            )
     return rows
 
 
 def _row(result: VerifyResult) -> list[str]:
-    return [result.guest or result.uuid, result.ident, result.trouble or result.wrong or "good"]
+    return [result.guest or result.uuid, result.backup_id, result.error or result.problem or "good"]

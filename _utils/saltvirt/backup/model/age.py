@@ -29,7 +29,7 @@ def newest(
     candidates = [
         (age_s, item)
         for item in backups
-        if item.uuid == uuid and item.wrong is None
+        if item.uuid == uuid and item.problem is None
         for age_s in [_age(item, now_s)]
         if age_s is not None and age_s >= 0
     ]
@@ -40,5 +40,5 @@ def _age(backup: ListedBackup, now_s: float) -> float | None:
     """Return the age reported by the target host, else the age according to the local clock."""
     if backup.age_s is not None:
         return backup.age_s
-    at_s = seconds(backup.when)
+    at_s = seconds(backup.taken_at)
     return None if at_s is None else now_s - at_s

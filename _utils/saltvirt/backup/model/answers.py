@@ -48,27 +48,27 @@ class GuestInspection(Message):
 
 @dataclass(frozen=True)
 class PlannedDisk(Message):
-    """How to back up a disk; see `backups.chains.DiskBackupPlan`. sealed: encrypt all disks of the
+    """How to back up a disk; see `backups.chains.DiskBackupPlan`. encrypt: encrypt all disks of the
     backup at the target."""
 
     target: str
     parent: str | None = None
     since: str | None = None
     reason: str | None = None
-    sealed: bool = optional(False)
+    encrypt: bool = optional(False)
 
 
 @dataclass(frozen=True)
 class BackupPlan(Message):
     """Answer of `virt.backup_plan`.
 
-    ident: of the next backup. needed: checkpoints from which the next increments at this target
+    backup_id: of the next backup. needed: checkpoints from which the next increments at this target
     begin. superseded: checkpoints of the guest that backups at this target made and no longer need.
     guest, host: of the last backup of this UUID. reader: the authority that `virt.backup_reader`
     with ``once`` returns, if requested.
     """
 
-    ident: str
+    backup_id: str
     disks: tuple[PlannedDisk, ...]
     needed: tuple[str, ...] = ()
     guest: str | None = None
@@ -107,9 +107,9 @@ class Serving(Message):
     """Answer of `virt.backup_begin`.
 
     host: name in the server certificate. authority: of this certificate, in PEM; the reader trusts
-    no other. note: why the file systems were not frozen. when: the moment of the disks by the clock
-    of this host, as in a record. skipped: part of the guest to the reason why it is not backed up.
-    state: firmware variables and TPM state, exported on state_port.
+    no other. note: why the file systems were not frozen. taken_at: the moment of the disks by the
+    clock of this host, as in a record. skipped: part of the guest to the reason why it is not
+    backed up. state: firmware variables and TPM state, exported on state_port.
     """
 
     uuid: str
@@ -120,7 +120,7 @@ class Serving(Message):
     disks: tuple[ServedDisk, ...]
     authority: str
     note: str | None = None
-    when: str | None = None
+    taken_at: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     state: ServedDisk | None = optional(None)
     state_port: int | None = optional(None)
@@ -128,18 +128,18 @@ class Serving(Message):
 
 @dataclass(frozen=True)
 class ServingEnd(Message):
-    """Answer of `virt.backup_end`. why: the reason why the export had ended before. left: what
+    """Answer of `virt.backup_end`. reason: why the export had ended before. leftovers: what
     could not be removed, and why."""
 
-    why: str | None = None
-    left: tuple[str, ...] = ()
+    reason: str | None = None
+    leftovers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class BackupResult(Message):
     """Answer of `virt.backup_pull`. moved_bytes: bytes read from the host."""
 
-    ident: str
+    backup_id: str
     stored_bytes: int
     moved_bytes: int
     checkpoints: tuple[str, ...] = ()
@@ -149,21 +149,21 @@ class BackupResult(Message):
 class ListedBackup(Message):
     """A backup in the answer of `virt.backup_list`.
 
-    wrong: why the backup is not good. skipped: part of the guest that is not backed up to the
-    reason. broken: disk to its problem. age_s: by the clock of the target host.
+    problem: why the backup is not good. skipped: part of the guest that is not backed up to the
+    reason. broken_disks: disk to its problem. age_s: by the clock of the target host.
     """
 
-    ident: str
-    when: str | None = None
+    backup_id: str
+    taken_at: str | None = None
     host: str | None = None
     guest: str | None = None
     uuid: str | None = None
     consistency: str | None = None
     disks: dict[str, str] = field(default_factory=dict)
     stored_bytes: int = 0
-    wrong: str | None = None
+    problem: str | None = None
     skipped: dict[str, str] = optional({})
-    broken: dict[str, str] = optional({})
+    broken_disks: dict[str, str] = optional({})
     age_s: int | None = optional(None)
 
 
@@ -184,7 +184,7 @@ class ShownBackup(Message):
     firmware variables and TPM state.
     """
 
-    ident: str
+    backup_id: str
     guest: str
     host: str
     port: int
@@ -209,14 +209,14 @@ class ShownBackup(Message):
 class InPlaceCheck(Message):
     """Answer of `virt.backup_over`.
 
-    active: the guest is running. why: what prevents an in-place restore. waits: the backup that
-    replaced the guest and is not confirmed yet.
+    active: the guest is running. reasons: what prevents an in-place restore. unconfirmed: the
+    backup that replaced the guest and is not confirmed yet.
     """
 
     uuid: str
     active: bool
-    why: tuple[str, ...] = ()
-    waits: str | None = None
+    reasons: tuple[str, ...] = ()
+    unconfirmed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,9 @@ class RestoredDisk(Message):
 class UndoResult(Message):
     """Answer of `virt.backup_undo`.
 
-    left: what could not be removed, and why. detached: paths of disks that were attached after the
-    restore; their files remain, the guest no longer has them.
+    leftovers: what could not be removed, and why. detached: paths of disks that were attached after
+    the restore; their files remain, the guest no longer has them.
     """
 
-    left: tuple[str, ...] = ()
+    leftovers: tuple[str, ...] = ()
     detached: tuple[str, ...] = optional(())

@@ -63,13 +63,13 @@ class InspectRequest(Message):
 class PlanRequest(TargetRef):
     """Plan the next backup of a guest from the existing backups of a target.
 
-    host: the hypervisor of the guest. look: how its disks are. full: read all disks completely.
-    chain: maximum length of a chain. key: name of the encryption key. reader: issue a
+    host: the hypervisor of the guest. inspection: how its disks are. full: read all disks
+    completely. chain: maximum length of a chain. key: name of the encryption key. reader: issue a
     certificate for the reading, too.
     """
 
     host: str
-    look: GuestInspection
+    inspection: GuestInspection
     full: bool = False
     chain: int = CHAIN
     key: str | None = None
@@ -80,11 +80,11 @@ class PlanRequest(TargetRef):
 class BeginRequest(Message):
     """Export the disks of a guest to the one machine that reads them.
 
-    ident: name of the backup. reader: authority of the only certificate that is admitted.
+    backup_id: name of the backup. reader: authority of the only certificate that is admitted.
     """
 
     name: str
-    ident: str
+    backup_id: str
     disks: tuple[PlannedDisk, ...]
     reader: str
 
@@ -93,11 +93,11 @@ class BeginRequest(Message):
 class EndExportRequest(Message):
     """End the export of a guest's disks.
 
-    ident: name of the backup. good: the backup is complete. needed: checkpoints to keep then.
+    backup_id: name of the backup. good: the backup is complete. needed: checkpoints to keep then.
     """
 
     name: str
-    ident: str
+    backup_id: str
     good: bool = False
     needed: tuple[str, ...] = ()
 
@@ -106,15 +106,15 @@ class EndExportRequest(Message):
 class PullRequest(TargetRef):
     """Read the disks that a hypervisor exports, and store them as a backup.
 
-    serving: the export. by: the user who requested the backup. bandwidth: limit in MiB/s. reader:
-    the one-time authority that the target's machine issued; None: its permanent one.
+    serving: the export. requester: the user who requested the backup. bandwidth: limit in MiB/s.
+    reader: the one-time authority that the target's machine issued; None: its permanent one.
     """
 
     name: str
-    ident: str
+    backup_id: str
     host: str
     serving: Serving
-    by: str = "root"
+    requester: str = "root"
     bandwidth: int | None = None
     key: str | None = None
     reader: str | None = None
@@ -126,14 +126,14 @@ class ShowBackupRequest(TargetRef):
     """Export a backup to the one hypervisor that restores it.
 
     uuid: of the guest. backup: name or number, or ``latest``. reader: authority of the only
-    certificate that is admitted. stand: the guest that runs from the backup; it keeps the backup
+    certificate that is admitted. pin: the guest that runs from the backup; it keeps the backup
     from being removed. disk: only this disk. damaged: also a backup that is not good.
     """
 
     uuid: str
     backup: str
     reader: str
-    stand: BackupPin | None = optional(None)
+    pin: BackupPin | None = optional(None)
     disk: str | None = optional(None)
     damaged: bool = optional(False)
 
@@ -197,7 +197,7 @@ class ScheduleRequest(Message):
     nothing."""
 
     name: str
-    wish: str
+    setting: str
     test: bool = False
 
 

@@ -104,8 +104,8 @@ class Catalog:
         disk = backup.record.disk(target)
         if disk is None:
             return f"the backup has no disk {target}"
-        if backup.verification and target in backup.verification.broken:
-            return backup.verification.broken[target]
+        if backup.verification and target in backup.verification.broken_disks:
+            return backup.verification.broken_disks[target]
         return _missing_file(backup, disk)
 
     def file_problem(self, backup_id: str, target: str) -> str | None:
@@ -134,8 +134,8 @@ class Catalog:
             return backup.record_error or "the record is missing"
         if record.DEFINITION not in backup.lengths:
             return f"{record.DEFINITION} is missing"
-        if backup.verification and "" in backup.verification.broken:
-            return backup.verification.broken[""]
+        if backup.verification and "" in backup.verification.broken_disks:
+            return backup.verification.broken_disks[""]
         for disk in backup.record.parts:
             problem = self.disk_problem(backup_id, disk.target)
             if problem:
@@ -158,13 +158,13 @@ class Catalog:
         return [
             backup_record
             for backup_record in self.records
-            if self.problem(backup_record.ident) is None
+            if self.problem(backup_record.backup_id) is None
         ]
 
     @property
     def good_ids(self) -> list[str]:
         """The names of the good backups."""
-        return [backup_record.ident for backup_record in self.good_records]
+        return [backup_record.backup_id for backup_record in self.good_records]
 
     def dependencies(self, backup_id: str) -> set[str]:
         """Return all backups on which this one depends, directly or indirectly."""

@@ -44,14 +44,14 @@ class FileEntry(Message):
 class FileListing(Message):
     """Answer of ``virt.backup_ls``.
 
-    more: number of entries beyond the limit. filesystems: device to kind. missing: mount point or
-    disk that could not be read to the reason.
+    omitted: number of entries beyond the limit. filesystems: device to kind. missing: mount point
+    or disk that could not be read to the reason.
     """
 
-    ident: str
+    backup_id: str
     guest: str
     files: tuple[FileEntry, ...] = ()
-    more: int = 0
+    omitted: int = 0
     filesystems: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class ExtractedFile(Message):
     """Answer of ``virt.backup_get``. path: on the target host; None for a test. size_bytes: 0 for a
     folder in a test."""
 
-    ident: str
+    backup_id: str
     guest: str
     kind: str
     size_bytes: int

@@ -15,7 +15,7 @@ def refuse_unknown_disk(backup: ListedBackup, disk: str) -> None:
     if disk not in backup.disks:
         disks = ", ".join(sorted(backup.disks))
         raise NotFound(
-            f"backup {backup.ident} has no disk {short_repr(disk)}; its disks are {disks}"
+            f"backup {backup.backup_id} has no disk {short_repr(disk)}; its disks are {disks}"
         )
 
 
@@ -38,12 +38,12 @@ def find_listed(
     """
     backups = _guest_backups(listed, name, uuid)
     backup = backups[backup_ids.find(backups, query, f"{name} in the target {target}")]
-    problem = backup.wrong
+    problem = backup.problem
     if disk and backup.guest is not None:
-        problem = backup.broken.get(disk)
+        problem = backup.broken_disks.get(disk)
     if problem and not (damaged and backup.guest is not None):
         raise Refused(
-            f"backup {backup.ident} is not good: {problem}{_suggestion(backups, disk, backup)}"
+            f"backup {backup.backup_id} is not good: {problem}{_suggestion(backups, disk, backup)}"
         )
     return backup
 
@@ -54,7 +54,7 @@ def _guest_backups(
     """Return the backups of the guest with this name, by backup name."""
     guests: dict[str, dict[str, ListedBackup]] = {}
     for backup in listed:
-        guests.setdefault(str(backup.uuid), {})[backup.ident] = backup
+        guests.setdefault(str(backup.uuid), {})[backup.backup_id] = backup
     if name in guests or uuid in guests:
         return guests[name if name in guests else str(uuid)]
     names = {
@@ -72,8 +72,9 @@ def _guest_backups(
 
 def _suggestion(backups: Mapping[str, ListedBackup], disk: str | None, bad: ListedBackup) -> str:
     good = [
-        backup.ident for backup in backups.values()
-        if backup.guest is not None and not (backup.broken.get(disk) if disk else backup.wrong)
+        backup.backup_id for backup in backups.values()
+        if backup.guest is not None
+        and not (backup.broken_disks.get(disk) if disk else backup.problem)
     ]  # fmt: skip
     text = f"; the newest good one is {max(good)}" if good else ""
     if bad.guest is not None:

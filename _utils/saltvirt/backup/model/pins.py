@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from saltvirt.schema import Message
 
@@ -34,7 +35,9 @@ class BackupPin(Message):
 class BackupPins(Message):
     """Content of ``stands.json`` beside a record. format: of the file."""
 
-    stands: tuple[BackupPin, ...] = ()
+    ALIASES: ClassVar[dict[str, str]] = {"stands": "pins"}
+
+    pins: tuple[BackupPin, ...] = ()
     format: int = 1
 
 
@@ -44,23 +47,23 @@ class PinnedBackup(Message):
     that was backed up."""
 
     uuid: str
-    ident: str
-    stand: BackupPin
+    backup_id: str
+    pin: BackupPin
 
 
 @dataclass(frozen=True)
 class LiveRestoreStatus(Message):
     """Answer of ``virt.backup_standing``.
 
-    state: PULLING: blocks are being copied; DISCONNECTED: they are not, and why is the reason; OFF:
+    state: PULLING: blocks are being copied; DISCONNECTED: they are not, and reason says why; OFF:
     the guest is off; COMPLETE: it does not depend on a backup; MISSING: the guest does not exist.
     percent: copied part of its disks. paused: paused at a block that could not be read. disks: disk
     to its percentage.
     """
 
     state: str
-    ident: str | None = None
+    backup_id: str | None = None
     percent: int = 0
     paused: bool = False
-    why: str | None = None
+    reason: str | None = None
     disks: dict[str, int] = field(default_factory=dict)

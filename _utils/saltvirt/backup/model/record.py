@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from saltvirt import errors, names
 from saltvirt.backup.model import backup_ids
@@ -53,16 +54,18 @@ class BackupDiskRecord(Message):
     """A disk of a backup.
 
     target: libvirt's name. size_bytes: as the guest sees it. source: the source in the definition.
-    pieces_sha256: digest of the file with the checksum blocks. parent: the backup that its file is
-    an overlay on; None for a full backup. reason: why it is a full backup. checkpoint: libvirt's
+    checksums_sha256: digest of the file with the checksum blocks. parent: the backup that its file
+    is an overlay on; None for a full backup. reason: why it is a full backup. checkpoint: libvirt's
     checkpoint from which the next increment begins; None: not possible. stored_bytes: size of its
     file. key: encryption key as in `key_name`; None: not encrypted.
     """
 
+    ALIASES: ClassVar[dict[str, str]] = {"pieces_sha256": "checksums_sha256"}
+
     target: str
     size_bytes: int
     source: str
-    pieces_sha256: str
+    checksums_sha256: str
     parent: str | None = None
     reason: str | None = None
     checkpoint: str | None = None
@@ -89,18 +92,24 @@ class BackupDiskRecord(Message):
 class BackupRecord(Message):
     """A backup.
 
-    when: the moment of the disks, as ``2026-11-23T15:52:20Z``. by: user who requested it. host:
-    hypervisor of the guest. qemu_img: version that wrote the disks. definition_sha256: digest of
-    domain.xml. finished: when all data had been read, by the clock of the target host. skipped:
-    part of the guest that is not backed up to the reason. state: firmware variables and TPM state,
-    an `archive` stored as a disk with the name STATE.
+    taken_at: the moment of the disks, as ``2026-11-23T15:52:20Z``. requester: user who requested
+    it. host: hypervisor of the guest. qemu_img: version that wrote the disks. definition_sha256:
+    digest of domain.xml. finished: when all data had been read, by the clock of the target host.
+    skipped: part of the guest that is not backed up to the reason. state: firmware variables and
+    TPM state, an `archive` stored as a disk with the name STATE.
     """
 
-    ident: str
+    ALIASES: ClassVar[dict[str, str]] = {
+        "ident": "backup_id",
+        "when": "taken_at",
+        "by": "requester",
+    }
+
+    backup_id: str
     guest: str
     uuid: str
-    when: str
-    by: str
+    taken_at: str
+    requester: str
     host: str
     consistency: str
     qemu_img: str
@@ -221,11 +230,11 @@ def load_json(data: bytes, label: str) -> object:
 def check(record: BackupRecord, label: str) -> None:
     """Raise BadAnswer if a value is not valid in a record."""
     checks = {
-        "ident": backup_ids.is_backup_id(record.ident),
+        "backup_id": backup_ids.is_backup_id(record.backup_id),
         "guest": _is_guest(record.guest),
         "uuid": is_uuid(record.uuid),
-        "when": _is_moment(record.when),
-        "by": _LINE.fullmatch(record.by),
+        "taken_at": _is_moment(record.taken_at),
+        "requester": _LINE.fullmatch(record.requester),
         "host": _MINION.fullmatch(record.host) and record.host not in (".", ".."),
         "consistency": record.consistency in CONSISTENCIES,
         "qemu_img": _VERSION.fullmatch(record.qemu_img),
@@ -240,7 +249,7 @@ def check(record: BackupRecord, label: str) -> None:
     if len(record.disks) > MAX_DISKS:
         raise BadAnswer(f"{label}: more than {MAX_DISKS} disks")
     for disk in record.parts:
-        _check_disk(disk, record.ident, label)
+        _check_disk(disk, record.backup_id, label)
     if record.state and (record.state.target, record.state.parent) != (STATE, None):
         raise BadAnswer(f"{label}: invalid state {short_repr(record.state.target)}")
     if len({disk.key for disk in record.parts}) > 1:
@@ -256,7 +265,7 @@ def _check_disk(disk: BackupDiskRecord, backup_id: str, label: str) -> None:
         "target": is_target(disk.target),
         "size_bytes": disk.size_bytes > 0,
         "source": _LINE.fullmatch(disk.source),
-        "pieces_sha256": is_sha256(disk.pieces_sha256),
+        "checksums_sha256": is_sha256(disk.checksums_sha256),
         "parent": disk.parent is None
         or (backup_ids.is_backup_id(disk.parent) and _before(disk.parent, backup_id)),
         "reason": _is_reason(disk),

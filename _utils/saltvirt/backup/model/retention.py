@@ -104,7 +104,7 @@ def judge(
 
 def _is_fit(catalog: Catalog, backup_record: BackupRecord) -> bool:
     return all(
-        catalog.file_problem(backup_record.ident, disk.target) is None
+        catalog.file_problem(backup_record.backup_id, disk.target) is None
         for disk in backup_record.parts
     )
 
@@ -114,17 +114,17 @@ def _select_by_rules(records: list[BackupRecord], retention: Retention) -> dict[
     selects the newest backup."""
     newest_first = records[::-1]
     selected = {
-        backup_record.ident: f"among the last {retention.last}"
+        backup_record.backup_id: f"among the last {retention.last}"
         for backup_record in newest_first[: retention.last]
     }
     for rule, period in _PERIODS.items():
         remaining, before = getattr(retention, rule), None
         for backup_record in newest_first:
-            current = period(record.moment(backup_record.when))
+            current = period(record.moment(backup_record.taken_at))
             # in order of the backups, not of their clocks: one from 2099 ages too
             if remaining and current != before:
                 selected.setdefault(
-                    backup_record.ident, f"among the {getattr(retention, rule)} {rule}"
+                    backup_record.backup_id, f"among the {getattr(retention, rule)} {rule}"
                 )
                 remaining, before = remaining - 1, current
     return selected
@@ -167,9 +167,9 @@ def _skipped_holds(catalog: Catalog) -> list[tuple[str, str]]:
         disk = record.STATE if target in (record.FIRMWARE, record.TPM) else target
         for backup_record in reversed(catalog.records):
             has = backup_record.disk(disk) and target not in backup_record.skipped
-            if has and catalog.disk_problem(backup_record.ident, disk) is None:
-                reason = f"the newest good backup with {target}, which {good[-1].ident} skips"
-                result.append((backup_record.ident, reason))
+            if has and catalog.disk_problem(backup_record.backup_id, disk) is None:
+                reason = f"the newest good backup with {target}, which {good[-1].backup_id} skips"
+                result.append((backup_record.backup_id, reason))
                 break
     return result
 

@@ -12,24 +12,24 @@ from saltvirt.schema import Message, optional
 class PruneDecision(Message):
     """Whether a backup is kept or removed (in a test: would be removed), with the reason."""
 
-    ident: str
-    stays: bool
-    why: str
+    backup_id: str
+    retained: bool
+    reason: str
 
 
 @dataclass(frozen=True)
 class GuestPruneResult(Message):
     """Result of pruning the backups of a guest, the newest first.
 
-    guest: name in the newest readable record. trouble: why nothing was removed. untold: number of
+    guest: name in the newest readable record. error: why nothing was removed. omitted: number of
     kept backups that are not listed.
     """
 
     uuid: str
     guest: str | None = None
     backups: tuple[PruneDecision, ...] = ()
-    trouble: str | None = None
-    untold: int = optional(0)
+    error: str | None = None
+    omitted: int = optional(0)
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class PruneResult(Message):
 class VerifyResult(Message):
     """Result of verifying a backup.
 
-    verified: the findings; None if the verification failed, for the reason in trouble. wrong: why
-    the backup, or one on which it depends, is not good.
+    verification: the findings; None if the verification failed, for the reason in error. problem:
+    why the backup, or one on which it depends, is not good.
     """
 
     uuid: str
-    ident: str
+    backup_id: str
     guest: str | None = None
-    verified: Verification | None = None
-    trouble: str | None = None
-    wrong: str | None = None
+    verification: Verification | None = None
+    error: str | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
 class VerifyReport(Message):
-    """Answer of ``virt.backup_verify``. untold: number of good backups that are not listed."""
+    """Answer of ``virt.backup_verify``. omitted: number of good backups that are not listed."""
 
     backups: tuple[VerifyResult, ...] = ()
-    untold: int = optional(0)
+    omitted: int = optional(0)

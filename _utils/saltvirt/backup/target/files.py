@@ -116,7 +116,7 @@ def list_files(target: BackupTarget, query: FileQuery, report: ProgressCallback)
     with _open_guest_files(target, query, report) as (backup_record, guest_files):
         entries, omitted = guest_files.list_folder(query.path)
         return FileListing(
-            backup_record.ident,
+            backup_record.backup_id,
             backup_record.guest,
             tuple(entries),
             omitted,
@@ -150,7 +150,7 @@ def get(
         if length > max_bytes:
             raise _too_large(query.path, max_bytes)
         if test:
-            return ExtractedFile(backup_record.ident, backup_record.guest, kind, length)
+            return ExtractedFile(backup_record.backup_id, backup_record.guest, kind, length)
         destination = destination or _Destination.default(backup_record, query.path, kind)
         with destination.writing(query.path, max_bytes, report) as out:
             if kind == files.FILE:
@@ -158,7 +158,7 @@ def get(
             else:
                 guest_files.session.save(out.write, "tar-out", query.path, "-", "numericowner:true")
         return ExtractedFile(
-            backup_record.ident, backup_record.guest, kind, out.size_bytes, out.path
+            backup_record.backup_id, backup_record.guest, kind, out.size_bytes, out.path
         )
 
 
@@ -330,7 +330,7 @@ class _Destination:
         """Choose names below OUTPUT_DIR."""
         last = re.sub(r"[^A-Za-z0-9._-]", "_", os.path.basename(path))[:100] or "root"
         end = ".tar" if kind == files.FOLDER else ""
-        stem = f"{backup_record.guest[:100]}-{backup_ids.number(backup_record.ident)}-{last}"
+        stem = f"{backup_record.guest[:100]}-{backup_ids.number(backup_record.backup_id)}-{last}"
         alternatives = [f"{stem}.{number}{end}" for number in range(2, _MAX_SAME_NAME)]
         return cls(private_folder.ensure(OUTPUT_DIR), [f"{stem}{end}", *alternatives])
 

@@ -83,7 +83,7 @@ def plan_backup(_host: MinionContext, request: backup_calls.PlanRequest) -> Back
     """Plan the next backup of a guest. Raises InvalidInput if the folder cannot be used."""
     target = _open(request)
     chain, key = units.parse_count(request.chain), request.key
-    plan = receive.plan_backup(target, request.host, request.look, request.full, chain, key)
+    plan = receive.plan_backup(target, request.host, request.inspection, request.full, chain, key)
     if request.reader:
         pair = own_pair.ephemeral(ONE_TIME_KEYS, _READER)
         plan = dataclasses.replace(plan, reader=pair.authority)
@@ -99,7 +99,7 @@ def pull_backup(host: MinionContext, request: backup_calls.PullRequest) -> Backu
         limit = units.parse_count(request.bandwidth, "bandwidth")
     compress = policy.compression(request.compress, request.key is not None)
     backup = receive.BackupRequest(
-        request.ident, guest, request.host, request.by, limit, request.key, compress
+        request.backup_id, guest, request.host, request.requester, limit, request.key, compress
     )
     target = _open(request)
     with reader_pair(request.reader, serving.authority, "serving: authority") as (_, folder):
@@ -130,7 +130,7 @@ def show_backup(host: MinionContext, request: backup_calls.ShowBackupRequest) ->
     """
     _open(request)
     config = export_request.load_config(host.config, host.opts["id"])
-    pin = request.stand
+    pin = request.pin
     if pin:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         pin = BackupPin(names.existing_guest(pin.guest), values.text(pin.host, "host"), now)

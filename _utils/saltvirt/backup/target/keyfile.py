@@ -36,12 +36,12 @@ class Key(Message):
 
     name: str
     path: str
-    mark: str
+    fingerprint: str
 
     @property
     def record_name(self) -> str:
         """Name and fingerprint, as in a record."""
-        return f"{self.name}.{self.mark}"
+        return f"{self.name}.{self.fingerprint}"
 
     @property
     def qemu_object(self) -> str:

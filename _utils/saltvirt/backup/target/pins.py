@@ -21,7 +21,7 @@ def load(folder: SafeFolder, uuid: str, backup_id: str) -> tuple[BackupPin, ...]
     try:
         data = folder.read(uuid, backup_id, pins.FILE, max_bytes=pins.MAX_BYTES)
         pin_list = BackupPins.from_answer(json.loads(data.decode("utf-8")), pins.FILE)
-        return pin_list.stands
+        return pin_list.pins
     except errors.NotFound:
         return ()
     except (errors.VirtError, ValueError, RecursionError):

@@ -75,7 +75,7 @@ def _doubtful(catalog: Catalog, verdicts: Iterable[RetentionVerdict]) -> set[str
     ]
     below = {each for item in removable for each in {item, *catalog.dependencies(item)}}
     results = {item: catalog.backups[item].verification for item in below}
-    return {item for item, result in results.items() if result and result.broken}
+    return {item for item, result in results.items() if result and result.broken_disks}
 
 
 def _verify_again(target: BackupTarget, uuid: str, backup_id: str) -> dict[str, str]:

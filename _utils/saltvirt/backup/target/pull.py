@@ -124,7 +124,7 @@ class WrittenDisk(Message):
     """A disk that was written. moved_bytes: bytes read from the host."""
 
     target: str
-    pieces_sha256: str
+    checksums_sha256: str
     stored_bytes: int
     moved_bytes: int
 

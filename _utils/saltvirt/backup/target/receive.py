@@ -124,13 +124,13 @@ def receive(
     is no backup.
     """
     _refuse_invalid(backup, serving)
-    taken_at = _taken_at(serving.when, now())
+    taken_at = _taken_at(serving.taken_at, now())
     with target.create(serving.uuid, backup.backup_id) as new:
         key = None if backup.key is None else keyfile.load(backup.key)
         written = _pull(library, new, serving, certificates, report, backup, key)
         draft = BackupRecord(
-            ident=backup.backup_id, guest=backup.guest, uuid=serving.uuid, when=taken_at,
-            by=backup.requester,
+            backup_id=backup.backup_id, guest=backup.guest, uuid=serving.uuid, taken_at=taken_at,
+            requester=backup.requester,
             host=backup.host, finished=now(), skipped=serving.skipped,
             consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
             disks=tuple(_disk(disk, written[disk.target], key) for disk in serving.disks),
@@ -138,7 +138,7 @@ def receive(
         )  # fmt: skip
         backup_record = new.finish(draft, serving.definition)
     return BackupResult(
-        backup_record.ident,
+        backup_record.backup_id,
         sum(disk.stored_bytes for disk in backup_record.parts),
         sum(disk.moved_bytes for disk in written.values()),
         tuple(sorted({disk.checkpoint for disk in backup_record.disks if disk.checkpoint})),
@@ -148,7 +148,7 @@ def receive(
 def _disk(disk: ServedDisk, written: pull.WrittenDisk, key: Key | None) -> BackupDiskRecord:
     return BackupDiskRecord(
         target=disk.target, size_bytes=disk.size_bytes, source=disk.source,
-        pieces_sha256=written.pieces_sha256, parent=disk.parent, reason=disk.reason,
+        checksums_sha256=written.checksums_sha256, parent=disk.parent, reason=disk.reason,
         checkpoint=disk.checkpoint, key=key.record_name if key else None,
     )  # fmt: skip
 
@@ -175,8 +175,8 @@ def _refuse_invalid(backup: BackupRequest, serving: Serving) -> None:
     state = _disk(serving.state, placeholder, None) if serving.state else None
     about = (backup.backup_id, backup.guest, serving.uuid, now(), backup.requester, backup.host)
     draft = BackupRecord(
-        *about, serving.consistency, "0", placeholder.pieces_sha256, disks, skipped=serving.skipped,
-        state=state,
+        *about, serving.consistency, "0", placeholder.checksums_sha256, disks,
+        skipped=serving.skipped, state=state,
     )  # fmt: skip
     record.check(draft, f"the export of {backup.host}")
     if serving.state and serving.state.size_bytes > archive.MAX_ARCHIVE_BYTES:
@@ -316,20 +316,20 @@ def find_guests(target: BackupTarget, name: str) -> list[str]:
 def _list_entry(backup: StoredBackup, uuid: str, catalog: Catalog, now_s: float) -> ListedBackup:
     backup_record, problem = backup.record, catalog.problem(backup.backup_id)
     if backup_record is None:
-        return ListedBackup(backup.backup_id, uuid=uuid, wrong=problem)
+        return ListedBackup(backup.backup_id, uuid=uuid, problem=problem)
     return ListedBackup(
         backup.backup_id,
-        when=backup_record.when,
+        taken_at=backup_record.taken_at,
         host=backup_record.host,
         guest=backup_record.guest,
         uuid=uuid,
         consistency=backup_record.consistency,
         disks={disk.target: disk.parent or "whole" for disk in backup_record.disks},
         stored_bytes=sum(disk.stored_bytes for disk in backup_record.parts),
-        wrong=problem or _key_problem(backup_record),
+        problem=problem or _key_problem(backup_record),
         skipped=backup_record.skipped,
-        broken=catalog.broken_disks(backup.backup_id),
-        age_s=int(now_s - record.moment(backup_record.when).timestamp()),
+        broken_disks=catalog.broken_disks(backup.backup_id),
+        age_s=int(now_s - record.moment(backup_record.taken_at).timestamp()),
     )
 
 

@@ -40,16 +40,16 @@ _READER = "reader"
 class ShowRequest(Message):
     """A backup to export.
 
-    folder: of the target. door: address, and the permitted reader. stand: the guest that runs from
-    the backup; None: it is only read. disk: only this disk; None: all. damaged: also if the backup
-    is not good.
+    folder: of the target. endpoint: address, and the permitted reader. pin: the guest that runs
+    from the backup; None: it is only read. disk: only this disk; None: all. damaged: also if the
+    backup is not good.
     """
 
     folder: str
     uuid: str
-    ident: str
-    door: TlsEndpoint
-    stand: BackupPin | None = None
+    backup_id: str
+    endpoint: TlsEndpoint
+    pin: BackupPin | None = None
     disk: str | None = None
     damaged: bool = False
 
@@ -75,7 +75,7 @@ class ShowRequest(Message):
         if not self.damaged:
             return True
         if (
-            target.catalog(backup_record.uuid).file_problem(backup_record.ident, disk.target)
+            target.catalog(backup_record.uuid).file_problem(backup_record.backup_id, disk.target)
             is not None
         ):
             return False
@@ -94,7 +94,9 @@ def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
     """
     target = BackupTarget(request.folder)
     catalog = target.catalog(request.uuid)
-    name = backup_ids.find(catalog.backups, request.ident, f"{request.uuid} in {request.folder}")
+    name = backup_ids.find(
+        catalog.backups, request.backup_id, f"{request.uuid} in {request.folder}"
+    )
     backup_record = catalog.backups[name].record
     if (
         request.disk
@@ -110,9 +112,9 @@ def show(library: str, request: ShowRequest, host: str) -> ShownBackup:
         reason = problem or "none of its files can be opened"
         raise errors.BadAnswer(f"no part of backup {name} can be read: {reason}")
     definition = target.definition(backup_record)
-    port = _spawn(library, replace(request, ident=name))
+    port = _spawn(library, replace(request, backup_id=name))
     disks = tuple(ShownDisk(disk.target, disk.size_bytes) for disk in chosen)
-    authority = request.door.credentials.authority
+    authority = request.endpoint.credentials.authority
     about = (name, backup_record.guest, host, port, definition, disks, authority)
     state = request.state(target, backup_record)
     shown_state = ShownDisk(state.target, state.size_bytes) if state else None
@@ -148,7 +150,7 @@ def main(_argv: list[str]) -> int:
     try:
         target = BackupTarget(request.folder)
         with (
-            target.open_backup(request.uuid, request.ident) as backup_record,
+            target.open_backup(request.uuid, request.backup_id) as backup_record,
             private_folder.temporary(_RUN, "show-") as folder,
         ):
             state = request.state(target, backup_record)
@@ -156,18 +158,18 @@ def main(_argv: list[str]) -> int:
             disks = [
                 layers.load(target, backup_record, disk).exported(disk.target) for disk in chosen
             ]
-            if request.stand:
-                pins.add_pin(target.folder, request.uuid, request.ident, request.stand)
+            if request.pin:
+                pins.add_pin(target.folder, request.uuid, request.backup_id, request.pin)
             path = os.path.join(folder, "nbd")
             server = daemon.begin(disks, path)
             reader_file = os.path.join(folder, _READER)
             with open(reader_file, "w", encoding="ascii") as file:
-                file.write(_digest(request.door.credentials.reader))
-            tls_relay = relay.begin(request.door, path)
+                file.write(_digest(request.endpoint.credentials.reader))
+            tls_relay = relay.begin(request.endpoint, path)
             detached.send({"port": tls_relay.port})
             _serve_until_idle(server, tls_relay,
             lambda: os.path.exists(reader_file) and _is_pinned(target, request),
-                  PINNED_IDLE_S if request.stand else IDLE_S)  # fmt: skip
+                  PINNED_IDLE_S if request.pin else IDLE_S)  # fmt: skip
     except errors.VirtError as exc:
         detached.send({"error": exc.text})
         return 1
@@ -191,7 +193,7 @@ def _serve_until_idle(
 
 
 def _is_pinned(target: BackupTarget, request: ShowRequest) -> bool:
-    if request.stand is None:
+    if request.pin is None:
         return True
-    current = pins.load(target.folder, request.uuid, request.ident)
-    return pins.UNREADABLE in current or any(pin.is_same_guest(request.stand) for pin in current)
+    current = pins.load(target.folder, request.uuid, request.backup_id)
+    return pins.UNREADABLE in current or any(pin.is_same_guest(request.pin) for pin in current)

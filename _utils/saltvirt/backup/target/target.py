@@ -62,7 +62,7 @@ class BackupTarget:
             data = self.folder.read(uuid, backup_id, record.FILE, max_bytes=record.MAX_BYTES)
             seal_data = self.folder.read(uuid, backup_id, record.SEAL, max_bytes=_BLOCK)
             backup_record = record.parse(data, f"{record.FILE} of {backup_id}", seal_data)
-            if (backup_record.ident, backup_record.uuid) != (backup_id, uuid):
+            if (backup_record.backup_id, backup_record.uuid) != (backup_id, uuid):
                 raise errors.BadAnswer(f"{record.FILE} of {backup_id} belongs to another backup")
         except errors.NotFound as exc:
             if not self.folder.exists(uuid, backup_id):
@@ -84,11 +84,11 @@ class BackupTarget:
 
     def _load_result(self, backup_record: BackupRecord) -> tuple[Verification | None, str | None]:
         """Return (result of the last verification, why it cannot be read)."""
-        label = f"{verification.FILE} of {backup_record.ident}"
+        label = f"{verification.FILE} of {backup_record.backup_id}"
         try:
             data = self.folder.read(
                 backup_record.uuid,
-                backup_record.ident,
+                backup_record.backup_id,
                 verification.FILE,
                 max_bytes=_MAX_MARK_BYTES,
             )
@@ -97,21 +97,23 @@ class BackupTarget:
             return None, None
         except errors.VirtError as exc:  # it may have reported broken disks
             broken = {disk.target: exc.text for disk in backup_record.parts}
-            return Verification(backup_record.when, broken=broken), exc.text
+            return Verification(backup_record.taken_at, broken_disks=broken), exc.text
 
     def definition(self, backup_record: BackupRecord) -> str:
         """Return the guest's definition. Raises BadAnswer if it does not match the record."""
         max_bytes = record.MAX_DEFINITION_BYTES
         data = self.folder.read(
-            backup_record.uuid, backup_record.ident, record.DEFINITION, max_bytes=max_bytes
+            backup_record.uuid, backup_record.backup_id, record.DEFINITION, max_bytes=max_bytes
         )
         if hashlib.sha256(data).hexdigest() != backup_record.definition_sha256:
-            raise errors.BadAnswer(f"{record.DEFINITION} of {backup_record.ident} has changed")
+            raise errors.BadAnswer(f"{record.DEFINITION} of {backup_record.backup_id} has changed")
         return data.decode("utf-8")
 
     def disk_path(self, backup_record: BackupRecord, target: str) -> str:
         """Return the path of a disk's qcow2."""
-        return self.folder.path(backup_record.uuid, backup_record.ident, record.disk_file(target))
+        return self.folder.path(
+            backup_record.uuid, backup_record.backup_id, record.disk_file(target)
+        )
 
     def layer_paths(self, backup_record: BackupRecord, disk: BackupDiskRecord) -> list[str]:
         """Return the paths of a disk's qcow2 and its backing files, after checking that each
@@ -125,7 +127,7 @@ class BackupTarget:
             raise errors.BadAnswer(f"{disk.file} {problem}")
         paths = [path]
         for layer_id, below in self.catalog(backup_record.uuid).chain(
-            backup_record.ident, disk.target
+            backup_record.backup_id, disk.target
         )[1:]:
             paths.append(self.folder.path(backup_record.uuid, layer_id, below.file))
             lower_problem = image_mismatch(paths[-1], below) or key_mismatch(below, disk)
@@ -138,13 +140,13 @@ class BackupTarget:
     ) -> Iterator[ChecksumBlock]:
         """Yield the checksum blocks of a disk. Raises BadAnswer, possibly after some blocks."""
         full = disk.parent is None
-        label = f"{disk.checksums} of {backup_record.ident}"
+        label = f"{disk.checksums} of {backup_record.backup_id}"
         digest = hashlib.sha256()
-        reading = self.folder.open_file(backup_record.uuid, backup_record.ident, disk.checksums)
+        reading = self.folder.open_file(backup_record.uuid, backup_record.backup_id, disk.checksums)
         with reading as fd, os.fdopen(os.dup(fd), "rb") as file:
             lines = _hash_lines(file.readline, digest.update)
             yield from checksum_blocks.read(lines, disk.size_bytes, full, label)
-        if digest.hexdigest() != disk.pieces_sha256:
+        if digest.hexdigest() != disk.checksums_sha256:
             raise errors.BadAnswer(f"{label} has changed")
 
     @contextlib.contextmanager
@@ -305,7 +307,7 @@ class NewBackup:
         state = draft.state and replace(draft.state, stored_bytes=lengths[draft.state.file])
         backup_record = replace(
             draft,
-            ident=self.backup_id,
+            backup_id=self.backup_id,
             uuid=self.uuid,
             disks=disks,
             state=state,

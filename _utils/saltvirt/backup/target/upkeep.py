@@ -47,8 +47,8 @@ def prune_guests(
 
 def _removed_only(guest: GuestPruneResult) -> GuestPruneResult:
     """Omit the retained backups, because Salt truncates long answers."""
-    removed = tuple(decision for decision in guest.backups if not decision.stays)
-    return replace(guest, backups=removed, untold=len(guest.backups) - len(removed))
+    removed = tuple(decision for decision in guest.backups if not decision.retained)
+    return replace(guest, backups=removed, omitted=len(guest.backups) - len(removed))
 
 
 def _prune_guest(target: BackupTarget, uuid: str, rules: Retention, test: bool) -> GuestPruneResult:
@@ -56,7 +56,7 @@ def _prune_guest(target: BackupTarget, uuid: str, rules: Retention, test: bool) 
     try:
         verdicts = prune.prune_guest(target, uuid, rules, test)
     except errors.VirtError as exc:
-        return replace(guest, trouble=exc.text)
+        return replace(guest, error=exc.text)
     return replace(
         guest,
         backups=tuple(
@@ -90,7 +90,7 @@ def verify_all(
     results = [item for item in checks if item]
     if len(results) <= MAX_LISTED:
         return VerifyReport(tuple(results))
-    bad = tuple(item for item in results if item.trouble or item.wrong)
+    bad = tuple(item for item in results if item.error or item.problem)
     return VerifyReport(bad, len(results) - len(bad))
 
 
@@ -114,13 +114,13 @@ def _select_backups(catalogs: Mapping[str, Catalog], backup: str) -> list[tuple[
 
 def _since(backup: StoredBackup) -> tuple[str, str]:
     """Sort key: the time of the last verification; backups that were never verified come first."""
-    return (backup.verification.when if backup.verification else "", backup.backup_id)
+    return (backup.verification.verified_at if backup.verification else "", backup.backup_id)
 
 
 def _is_due(backup: StoredBackup, days: float, now: str) -> bool:
     if backup.verification is None:
         return True
-    since = record.moment(now) - record.moment(backup.verification.when)
+    since = record.moment(now) - record.moment(backup.verification.verified_at)
     # do not trust a verification from the future: the clock was put back
     return not datetime.timedelta() <= since < datetime.timedelta(days=days)
 
@@ -142,11 +142,11 @@ def _verify(
     except errors.VirtError as exc:
         if not target.folder.exists(uuid, backup.backup_id):
             return None
-        return replace(result, trouble=exc.text)
+        return replace(result, error=exc.text)
     catalog = target.catalog(uuid)
     if backup.backup_id not in catalog.backups:
         return None
-    return replace(result, verified=verification, wrong=catalog.problem(backup.backup_id))
+    return replace(result, verification=verification, problem=catalog.problem(backup.backup_id))
 
 
 def _name(catalog: Catalog) -> str | None:

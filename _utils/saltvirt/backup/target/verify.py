@@ -116,19 +116,19 @@ class _BackupCheck:
             return Verification(
                 verified_at, tuple(disk.target for disk in self._record.parts), self.broken
             )
-        previous = before or Verification(self._record.when)
+        previous = before or Verification(self._record.taken_at)
         names = {record.DEFINITION: "", **{disk.target: disk.target for disk in self._record.parts}}
         carried = {
-            names[name]: previous.broken[names[name]]
+            names[name]: previous.broken_disks[names[name]]
             for name in self.unread
-            if names.get(name) in previous.broken
+            if names.get(name) in previous.broken_disks
         }
-        if not self.broken and carried == previous.broken and before is None:
+        if not self.broken and carried == previous.broken_disks and before is None:
             return previous
-        return Verification(previous.when, previous.disks, {**carried, **self.broken})
+        return Verification(previous.verified_at, previous.disks, {**carried, **self.broken})
 
     def _definition(self) -> None:
-        if record.DEFINITION not in self._stock.backups[self._record.ident].lengths:
+        if record.DEFINITION not in self._stock.backups[self._record.backup_id].lengths:
             raise Damaged(f"{record.DEFINITION} is missing")
         try:
             self._target.definition(self._record)
@@ -136,7 +136,7 @@ class _BackupCheck:
             raise Damaged(errors.BadAnswer(exc).text) from exc
 
     def _disk(self, disk: BackupDiskRecord, progress: _VerifyProgress) -> None:
-        problem = self._stock.file_problem(self._record.ident, disk.target)
+        problem = self._stock.file_problem(self._record.backup_id, disk.target)
         if problem:
             raise Damaged(problem)
         disk_layers = _layers(self._target, self._record, disk)

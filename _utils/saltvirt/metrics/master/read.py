@@ -141,9 +141,9 @@ def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
     for target, backups in targets.items():
         for backup in backups:
             stored[target] += backup.get("stored_bytes") or 0
-            faulty[target] += bool(backup.get("wrong"))
-            when_s = _seconds(backup.get("when"))
-            if backup.get("guest") and when_s is not None and not backup.get("wrong"):
+            faulty[target] += bool(backup.get("problem"))
+            when_s = _seconds(backup.get("taken_at"))
+            if backup.get("guest") and when_s is not None and not backup.get("problem"):
                 key = backup["guest"], target
                 if when_s <= now_s:
                     last[key] = max(last.get(key, 0), when_s)

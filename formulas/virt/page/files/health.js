@@ -67,8 +67,8 @@ function certificates(data) {
 /** Whether a backup counts as the latest one in place of another: one that can be restored before
  * one that cannot, then the younger one. */
 function later(one, other) {
-  if (!one.wrong !== !other.wrong) return !one.wrong;
-  return String(one.when) > String(other.when);
+  if (!one.problem !== !other.problem) return !one.problem;
+  return String(one.taken_at) > String(other.taken_at);
 }
 
 /** What virt.backups says: per target how many, how old the latest of each guest is. */
@@ -83,13 +83,13 @@ export function backups(data) {
     const before = latest.get(one.guest);
     if (!before || later(one, before)) latest.set(one.guest, one);
   }
-  const wrong = all.filter((one) => one.wrong);
+  const wrong = all.filter((one) => one.problem);
   const text = [
     `${counted(all.length, "backup")} of ${counted(latest.size, "guest")}`,
     ...silent.map(([target, why]) => `${target}: ${why}`),
     ...(wrong.length ? [`${counted(wrong.length, "backup")} that cannot be restored`] : []),
   ].join("\n");
   const list = [["guest", "latest", "target", "consistency", ""],
-    ...[...latest.values()].map((one) => [one.guest, String(one.when), one.target, String(one.consistency || ""), String(one.wrong || "")])];
+    ...[...latest.values()].map((one) => [one.guest, String(one.taken_at), one.target, String(one.consistency || ""), String(one.problem || "")])];
   return { ok: !silent.length && !wrong.length, text, rows: list };
 }

@@ -107,7 +107,7 @@ def test_a_target_that_is_not_mounted_may_still_need_each_checkpoint(tmp_path):
             return errors.InvalidInput(f"{kwarg['folder']} is not mounted")
         return plan()
 
-    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
+    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"reason": None, "leftovers": []})
     made, found, kept = needed(cloud)
     assert kept.silent == ("far",)
     assert stay(cloud, made, found, kept) == (
@@ -133,7 +133,7 @@ def test_only_what_a_target_of_ours_has_made_goes(tmp_path, monkeypatch):
     now = "2026-11-26T00:00:00Z"
     monkeypatch.setattr(backup.record, "format_time", lambda _seconds: now)
     cloud = Cloud(tmp_path, backup_plan=lambda *_: plan(theirs, superseded=(old,)),
-                  backup_end={"why": None, "left": []})  # fmt: skip
+                  backup_end={"reason": None, "leftovers": []})  # fmt: skip
     found = needed(cloud, look, plan(own))
     assert stay(cloud, *found)[0] == {theirs, others, users}
 
@@ -144,7 +144,7 @@ def test_one_that_nobody_knows_goes_after_a_month(tmp_path, monkeypatch, is_sile
     look = GuestInspection("u", True, (), (lost, user), {}, "web1")
     monkeypatch.setattr(backup.record, "format_time", lambda _seconds: "2026-12-02T00:00:00Z")
     says = errors.ConnectionFailed("silent") if is_silent else plan()
-    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"why": None, "left": []})
+    cloud = Cloud(tmp_path, backup_plan=says, backup_end={"reason": None, "leftovers": []})
     assert stay(cloud, *needed(cloud, look))[0] == ({lost, user} if is_silent else {user})
 
 
@@ -386,7 +386,7 @@ def test_a_second_guest_does_not_take_the_key_of_another_machine(tmp_path, monke
 
 def test_another_backup_than_was_asked_for_is_put_nowhere(tmp_path):
     """And it is shown no more."""
-    shown = {"ident": "000009-x", "guest": "web1", "host": "b1", "port": 1, "definition": "",
+    shown = {"backup_id": "000009-x", "guest": "web1", "host": "b1", "port": 1, "definition": "",
              "disks": [], "authority": "pem"}  # fmt: skip
     cloud = Cloud(
         tmp_path, backup_reader=BackupReader("pem"), backup_show=shown, backup_hide=True,
@@ -497,7 +497,7 @@ def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
     cut = LiveRestoreStatus(DISCONNECTED, IDENT, 7, True, "b1 does not answer")
     cloud = Instants(
         tmp_path, cut, cut, backup_reader=BackupReader("pem"), backup_again=cut,
-        backup_show={"ident": IDENT, "guest": "web1", "host": "b1", "port": 1, "definition": "",
+        backup_show={"backup_id": IDENT, "guest": "web1", "host": "b1", "port": 1, "definition": "",
                      "disks": [], "authority": "pem"},
     )  # fmt: skip
     [part] = cloud.instant(timeout_s=0).run().parts
@@ -531,7 +531,7 @@ def test_a_target_that_tells_no_list_is_named_and_nobody_is_taken_for_standing(t
 def test_files_that_are_not_shown_or_are_missing_are_named(tmp_path):
     told = {"name": "a", "kind": "file", "size_bytes": 1, "mode": "0644"}
     seen = FileListing.from_answer(
-        {"ident": IDENT, "guest": "web1", "files": [told], "more": 5,
+        {"backup_id": IDENT, "guest": "web1", "files": [told], "omitted": 5,
          "missing": {"/srv": "it is encrypted"}}, "x",
     )  # fmt: skip
     cloud = Cloud(tmp_path, backup_ls=seen)

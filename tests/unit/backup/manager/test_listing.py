@@ -68,7 +68,7 @@ def test_nor_because_a_person_names_it(tmp_path, verb, host):
 )
 def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, words):
     listed = ListedBackup(
-        "000001-x", when="2026-11-25T16:00:00Z", host=host, guest="web1", uuid="u", disks={},
+        "000001-x", taken_at="2026-11-25T16:00:00Z", host=host, guest="web1", uuid="u", disks={},
     )  # fmt: skip
     monkeypatch.setattr(backup, "list_at", lambda *_: [listed])
     asked = RestoreRequest("web1", new="web2")
@@ -87,7 +87,7 @@ def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):
 
     def call(_host, _fun, asked, **_options):
         behind = asked.get("after", "").partition("/")[2]
-        said = pages.page(each.to_answer() for each in there if each.ident > behind)
+        said = pages.page(each.to_answer() for each in there if each.backup_id > behind)
         lengths.append(len(json.dumps(said)))
         return said
 

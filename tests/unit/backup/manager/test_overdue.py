@@ -20,8 +20,8 @@ CONF = {"backup": {"targets": {"vault": {"host": "b1", "folder": "/srv/b"},
 
 
 def backup(when, guest="web1", wrong=None, uuid=None):
-    return ListedBackup("000001-x", when=when, guest=guest, uuid=uuid or f"uuid-{guest}",
-                        wrong=wrong)  # fmt: skip
+    return ListedBackup("000001-x", taken_at=when, guest=guest, uuid=uuid or f"uuid-{guest}",
+                        problem=wrong)  # fmt: skip
 
 
 class Cloud:
@@ -264,7 +264,7 @@ def test_a_target_whose_clock_is_ahead_has_backups_all_the_same(cloud):
 
 
 def test_a_newest_backup_that_is_not_good_is_told_of(cloud):
-    bad = ListedBackup("000002-x", guest=None, uuid="uuid-web1", wrong="record.json is no JSON")
+    bad = ListedBackup("000002-x", guest=None, uuid="uuid-web1", problem="record.json is no JSON")
     cloud.guests, cloud.listed = ["web1"], {"vault": [backup("2025-11-23T15:00:00Z"), bad]}
     [well] = cloud.due().check().parts
     assert well.comment.endswith(

@@ -61,7 +61,7 @@ class Cloud(Purged):
             raise errors.Refused(self.refused)
         if fun == "virt.backup_undo":
             more = {"detached": self.detached} if self.detached else {}
-            return {"left": list(self.left), **more}
+            return {"leftovers": list(self.left), **more}
         assert fun == "virt.backup_confirm"
         return self.plans if kwarg.get("test") else GONE
 

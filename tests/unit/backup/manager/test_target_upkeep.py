@@ -69,9 +69,9 @@ def test_what_was_removed_is_told_with_what_stays_and_why(
     part, cloud = pruned(tmp_path, GuestPruneResult(UUID, "web1", backups), test=test)
     assert (part.subject, part.comment) == ("vault", comment)
     assert part.changes == ({"web1": {"removed": changes}} if changes else {})
-    rows = [["web1", one.ident, "yes" if one.stays else "no", one.why] for one in backups]
+    rows = [["web1", one.backup_id, "yes" if one.retained else "no", one.reason] for one in backups]
     assert part.details == {
-        "host": "b1", "backups": {"web1": {THREE: STAYS.why}}, "table": [HEAD, *rows],
+        "host": "b1", "backups": {"web1": {THREE: STAYS.reason}}, "table": [HEAD, *rows],
     }  # fmt: skip
     assert part.complete
     assert cloud.told == ([] if test else [("done", comment)])
@@ -86,7 +86,7 @@ def result(part):
     [
         (GuestPruneResult(UUID, "web1", (STAYS,)), True),
         (GuestPruneResult(UUID, "web1", (STAYS, GOES)), None),
-        (GuestPruneResult(UUID, "web1", trouble="a backup of it is made"), None),
+        (GuestPruneResult(UUID, "web1", error="a backup of it is made"), None),
     ],
 )
 def test_a_test_says_whether_there_is_something_to_do(tmp_path, guest, planned):
@@ -96,13 +96,13 @@ def test_a_test_says_whether_there_is_something_to_do(tmp_path, guest, planned):
 
 @pytest.mark.parametrize("test", [True, False])
 def test_a_guest_of_which_nothing_could_be_removed_is_a_failure_of_the_target(tmp_path, test):
-    wrong = GuestPruneResult(UUID, "web1", trouble="a backup of it is made")
+    wrong = GuestPruneResult(UUID, "web1", error="a backup of it is made")
     good = GuestPruneResult(OTHER, "web2", (STAYS, GOES))
     part, _ = pruned(tmp_path, wrong, good, test=test)
     assert part.comment.endswith(" 1; web1: a backup of it is made")
     assert part.changes == {"web2": {"removed": [ONE]}}
     assert part.details["trouble"] == {"web1": "a backup of it is made"}
-    assert part.details["backups"] == {"web1": {}, "web2": {THREE: STAYS.why}}
+    assert part.details["backups"] == {"web1": {}, "web2": {THREE: STAYS.reason}}
     assert not part.complete and part.answer()["retcode"] == 1
 
 
@@ -160,11 +160,11 @@ GOOD = VerifyResult(UUID, ONE, "web1")
         (GOOD, "verified 1 backup at vault: all good", ["web1", ONE, "good"]),
         (VerifyResult(UUID, ONE), "verified 1 backup at vault: all good", [UUID, ONE, "good"]),
         (
-            VerifyResult(UUID, ONE, "web1", trouble="no room"),
+            VerifyResult(UUID, ONE, "web1", error="no room"),
             "verified 1 backup at vault: 1 not good", ["web1", ONE, "no room"],
         ),
         (
-            VerifyResult(UUID, ONE, "web1", wrong="vda: the backup is missing"),
+            VerifyResult(UUID, ONE, "web1", problem="vda: the backup is missing"),
             "verified 1 backup at vault: 1 not good", ["web1", ONE, "vda: the backup is missing"],
         ),
     ],

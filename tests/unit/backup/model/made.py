@@ -19,7 +19,7 @@ def disk(target="vda", parent=None, of=1, **other):
     given = {
         "size_bytes": GIB,
         "source": SOURCE,
-        "pieces_sha256": SHA,
+        "checksums_sha256": SHA,
         "parent": ident(parent) if parent else None,
         "reason": None if parent else "the first",
         "checkpoint": chains.checkpoint(ident(of)),
@@ -30,11 +30,11 @@ def disk(target="vda", parent=None, of=1, **other):
 
 def record(number=1, disks=None, **other):
     given = {
-        "ident": ident(number),
+        "backup_id": ident(number),
         "guest": "web1",
         "uuid": UUID,
-        "when": "2026-11-23T15:52:20Z",
-        "by": "root",
+        "taken_at": "2026-11-23T15:52:20Z",
+        "requester": "root",
         "host": "hv1",
         "consistency": "frozen",
         "qemu_img": "7.2.22",
@@ -50,7 +50,7 @@ def backup(number, disks=None, verified=None, without=(), **other):
     lengths = {one.file: one.stored_bytes for one in made.parts}
     lengths |= {one.checksums: 9 for one in made.parts} | {DEFINITION: 11}
     kept = {name: length for name, length in lengths.items() if name not in without}
-    return StoredBackup(made.ident, made, lengths=kept, verification=verified)
+    return StoredBackup(made.backup_id, made, lengths=kept, verification=verified)
 
 
 def chain(numbers, target="vda", first=None):

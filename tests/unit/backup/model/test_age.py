@@ -14,7 +14,7 @@ def test_the_newest_good_one_of_that_guest_counts():
     old, new = listed("a", "2026-11-21T12:00:00Z"), listed("b", "2026-11-22T12:00:00Z")
     others = [
         listed("c", "2026-11-23T11:00:00Z", uuid="another"),
-        listed("d", "2026-11-23T11:00:00Z", wrong="torn"),
+        listed("d", "2026-11-23T11:00:00Z", problem="torn"),
         listed("e", "2026-11-23T12:00:01Z"), listed("f", "yesterday"), listed("g", None),
     ]  # fmt: skip
     for several in ([old, new, *others], [*others, new, old]):

@@ -92,7 +92,7 @@ meant = functools.partial(listed_module.find_listed, target="vault")
 def test_of_several_guests_of_one_name_the_uuid_says_which_is_meant():
     other = ONE.replace("000001", "000002")
     listed = [ListedBackup(ONE, guest="web1", uuid="u1"),
-              ListedBackup(other, guest="web1", uuid="u2", wrong="vda is missing")]  # fmt: skip
+              ListedBackup(other, guest="web1", uuid="u2", problem="vda is missing")]  # fmt: skip
     with pytest.raises(
         InvalidInput, match=r"^several guests had the name web1: use one of the UUIDs u1, u2$"
     ):
@@ -118,9 +118,9 @@ def guests(*told):
 def test_backups_from_before_a_rename_are_the_guests_by_either_name_and_by_its_uuid():
     listed = guests((7, "web1", "u1", {}), (8, "web2", "u1", {}))
     for name in ("web2", "web1", "u1"):
-        assert meant(listed, name, 7).ident.startswith("000007")
+        assert meant(listed, name, 7).backup_id.startswith("000007")
     # not backed up since: the cloud knows the UUID of web2
-    assert meant(listed[:1], "web2", 7, uuid="u1").ident.startswith("000007")
+    assert meant(listed[:1], "web2", 7, uuid="u1").backup_id.startswith("000007")
     # another guest has the old name by now
     again = [*listed, *guests((1, "web1", "u2", {}))]
     assert meant(again, "web1", "latest").uuid == "u2"
@@ -128,14 +128,14 @@ def test_backups_from_before_a_rename_are_the_guests_by_either_name_and_by_its_u
 
 
 def test_the_latest_that_cannot_be_read_is_not_passed_over():
-    listed = guests((1, "web1", "u1", {}), (2, None, "u1", {"wrong": "record.json is no JSON"}))
+    listed = guests((1, "web1", "u1", {}), (2, None, "u1", {"problem": "record.json is no JSON"}))
     for name in ("web1", "u1"):
         with pytest.raises(Refused, match=r"backup 000002.*; the newest good one is 000001"):
             meant(listed, name, "latest", damaged=True)
 
 
 def test_by_the_disk_that_is_wanted_it_is_judged():
-    more = {"wrong": "vdb: bad", "broken": {"vdb": "bad"}}
+    more = {"problem": "vdb: bad", "broken_disks": {"vdb": "bad"}}
     listed = guests((1, "web1", "u1", more))
     assert meant(listed, "web1", 1, "vda") is listed[0]
     assert meant(listed, "web1", 1, damaged=True) is listed[0]

@@ -23,7 +23,7 @@ def test_they_come_the_oldest_first_whatever_the_order():
     stock = made.stock(on(2, 1), unreadable(3), on(1))
     assert [one.backup_id for one in stock] == [ONE, TWO, THREE]
     assert list(stock.backups) == [ONE, TWO, THREE]
-    assert [one.ident for one in stock.records] == [ONE, TWO]
+    assert [one.backup_id for one in stock.records] == [ONE, TWO]
     assert stock.last.backup_id == THREE
     assert made.stock().last is None
     assert made.stock().records == []
@@ -53,7 +53,7 @@ def test_nothing_is_wrong_with_a_whole_chain():
         assert stock.disk_problem(one, "vda") is None
         assert stock.file_problem(one, "vda") is None
     assert stock.good_ids == [ONE, TWO, THREE]
-    assert [one.ident for one in stock.good_records] == [ONE, TWO, THREE]
+    assert [one.backup_id for one in stock.good_records] == [ONE, TWO, THREE]
 
 
 def test_what_is_wrong_is_said_of_the_lowest():

@@ -19,7 +19,7 @@ NOON = datetime.datetime(2026, 11, 23, 12)  # a Monday
 
 def at(number, when, parent=None, **other):
     told = f"{when:%Y-%m-%dT%H:%M:%SZ}"
-    return made.backup(number, [made.disk(parent=parent, of=number)], when=told, **other)
+    return made.backup(number, [made.disk(parent=parent, of=number)], taken_at=told, **other)
 
 
 def every(hours, count):
@@ -191,7 +191,7 @@ def test_what_stands_on_one_that_cannot_be_read_stays_as_it_may_be_good():
 
 def test_one_of_which_nobody_can_tell_whether_it_is_good_stays_with_its_chain():
     told = "verified.json cannot be read"
-    mark = Verification("2026-11-23T16:00:00Z", broken={"vda": told})
+    mark = Verification("2026-11-23T16:00:00Z", broken_disks={"vda": told})
     unsure = dataclasses.replace(at(2, NOON, parent=1, verified=mark), result_error=told)
     backups = [made.backup(1), unsure, at(3, NOON, parent=2), broken(4), made.backup(5)]
     assert kept(backups, last=1) == [1, 2, 3, 5]

@@ -38,7 +38,8 @@ def test_high_availability():
 
 def test_backups():
     def backup(when, wrong=None):
-        return {"ident": "1", "guest": "a", "when": when, "wrong": wrong, "stored_bytes": 10}
+        about = {"backup_id": "1", "guest": "a", "stored_bytes": 10}
+        return {**about, "taken_at": when, "problem": wrong}
 
     said = {
         "vault": [backup("2026-11-23T10:00:00Z"), backup("2026-11-22T10:00:00+00:00"),
