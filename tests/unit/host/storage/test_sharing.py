@@ -272,6 +272,7 @@ def test_a_disk_that_was_given_to_this_machine_is_own_where_its_system_lies(mach
 def test_two_paths_of_one_thing_share_a_key(machine, tmp_path):
     path = tmp_path / "a"
     path.touch()
+    (tmp_path / "x").mkdir()
     os.link(path, tmp_path / "b")
     (tmp_path / "c").symlink_to(path)
     seen = os.stat(path)
