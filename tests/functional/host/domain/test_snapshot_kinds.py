@@ -266,7 +266,7 @@ def test_where_there_is_no_room_none_is_taken(host, monkeypatch):
         host.call("snapshot", "g", "a")
     monkeypatch.setattr(snapshots, "_free", lambda path: 2 * 1024**2)
     notes = host.call("snapshot", "g", "a", disk_only=True)["notes"]
-    assert "may grow to 8 MiB" in notes[0] and "has 2 MiB free" in notes[0]
+    assert "may grow to 8 MiB" in notes[0] and "has only 2 MiB free" in notes[0]
 
 
 @NO_OVMF

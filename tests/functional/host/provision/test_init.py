@@ -343,7 +343,7 @@ def test_no_image_is_written_onto_a_device_that_the_kernel_has(host, image, tmp_
     holder = os.open(device, os.O_RDWR | os.O_EXCL)
     disks = [{"name": "system", "source_file": device, "image": image}]
     try:
-        with pytest.raises(errors.Refused, match="is not overwritten: this host itself uses it"):
+        with pytest.raises(errors.Refused, match=r"cannot overwrite .*: this host itself uses it"):
             host.init(disk=None, disks=disks)
         assert not any(back.read_bytes())
         os.close(holder)
@@ -689,7 +689,9 @@ def test_a_disk_is_shared_by_all_its_guests_or_by_none(host, tmp_path):
     with pytest.raises(errors.Refused, match="a disk of one, whose definition does not share it"):
         host.init("two", disk=None, disks=[shared])
     os.link(tmp_path / "quorum", tmp_path / "second")
-    with pytest.raises(errors.Refused, match="quorum is a disk of one, which does not share it"):
+    with pytest.raises(
+        errors.Refused, match="quorum is a disk of one, whose definition does not share it"
+    ):
         host.init("two", disk=None, disks=[{**shared, "source_file": str(tmp_path / "second")}])
     host.modules["virt.update"]("one", disks=[shared])
     host.init("two", disk=None, disks=[shared])
@@ -745,7 +747,7 @@ def test_dirs_removes_only_folders_that_are_empty(host, dirs):
 
 def test_undefine_keeps_the_disks_and_refuses_a_running_guest(host, image):
     host.init(image=image, start=True)
-    with pytest.raises(errors.VirtError, match="cannot undefine g1: it runs"):
+    with pytest.raises(errors.VirtError, match="cannot undefine g1: it is running"):
         host.modules["virt.undefine"]("g1")
     host.conn.lookupByName("g1").destroy()
     assert host.modules["virt.undefine"]("g1") is True

@@ -72,7 +72,7 @@ def test_a_disk_that_another_guest_has_now_stays_as_it_is(host):  # noqa: F811
     dom.detachDeviceFlags(host.device(data, "vdb"), CONFIG)
     host.define(host.device(data), name="h")
     write(data, 3)
-    refused(host, r"would put back disk vdb, \S*data.qcow2, which g has no longer", "a")
+    refused(host, r"needs disk vdb, \S*data.qcow2, which g no longer has", "a")
     assert holds(data, 3) and str(data) not in dom.XMLDesc(0)
 
 

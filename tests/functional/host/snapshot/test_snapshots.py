@@ -8,10 +8,10 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.answers.snapshots import SnapshotReverted
 from saltvirt.host.snapshot import reader
 from saltvirt.operations.guest import snapshots
 from saltvirt.operations.guest.snapshots import DeleteSnapshots, RevertToSnapshot, TakeSnapshot
+from saltvirt.snapshot.calls import REVERT_SNAPSHOT
 from tests.functional.cloud import Fleet
 
 NOT_LIVE = "while test has snapshots it cannot migrate live"
@@ -287,7 +287,7 @@ def test_the_runner_puts_nothing_back_to_before_the_first_one(runner, dom):
 
 def test_what_other_hosts_need_is_said_before_it_is_put_back(runner, monkeypatch):
     def needed(_fleet, host, change, asked):
-        assert (host, change, asked["vm_snapshot"]) == ("hv1", SnapshotReverted, "a")
+        assert (host, change, asked.vm_snapshot) == ("hv1", REVERT_SNAPSHOT, "a")
         raise errors.Refused("hv2 needs it")
 
     monkeypatch.setattr(snapshots, "plan", needed)

@@ -289,7 +289,7 @@ def test_what_else_goes_wrong_when_libvirt_goes_back_is_its_own_error(place):  #
 def test_a_snapshot_with_memory_or_in_the_image_is_no_layer_that_we_begin_anew(place):  # noqa: F811
     dom, _first, _second = layered(place)
     dom.snapshotCreateXML("<domainsnapshot><name>inside</name></domainsnapshot>")
-    with pytest.raises(errors.Unsupported, match="cannot revert to snapshot inside: only to ext"):
+    with pytest.raises(errors.Unsupported, match="cannot revert to snapshot inside: it only"):
         layers.layers(dom.snapshotLookupByName("inside"))
     found = layers.layers(dom.snapshotLookupByName("one"))
     assert [(one.target, os.path.basename(one.path)) for one in found] == [("vda", "base.one")]

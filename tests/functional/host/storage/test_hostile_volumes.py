@@ -14,6 +14,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.storage import upload
+from tests.functional import asking
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.hostile import only
@@ -61,7 +62,9 @@ def host(loaded, tmp_path):
     bait.beside.write_bytes(bytes(510) + b"\x55\xaa" + CANARY * 1000)
     Qcow2().write(folder / "good.qcow2")
     modules["virt.pool_define"]("p", "dir", target=str(folder))
-    found = SimpleNamespace(call=lambda name, *a, **k: modules[f"virt.{name}"](*a, **k))
+    found = SimpleNamespace(
+        call=lambda name, *a, **k: asking.answer(modules, f"virt.{name}", *a, **k)
+    )
     found.folder, found.images, found.bait, found.conn = folder, images, bait, conn
     found.seen = {path: path.read_bytes() for path in (bait.file, bait.beside)}
     yield found

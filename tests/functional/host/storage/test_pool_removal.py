@@ -95,8 +95,8 @@ def test_what_a_pool_holds_stays_unless_it_is_purged(place, pool):
 @pytest.mark.parametrize(
     ("purge", "runs", "words"),
     [
-        (False, False, None), (False, True, "has volumes of web1; force: True removes it anyway"),
-        (True, False, "has volumes of web1; force: True deletes it anyway"),
+        (False, False, None), (False, True, "has volumes of web1; force: True removes it"),
+        (True, False, "has volumes of web1; force: True deletes it"),
     ],
 )  # fmt: skip
 def test_a_pool_that_guests_have_volumes_of(place, pool, purge, runs, words):
@@ -219,7 +219,7 @@ def test_folders_of_another_machine_are_not_looked_at(place, pool, monkeypatch):
 @pytest.mark.parametrize("test", [True, False])
 def test_what_others_need_of_a_pool_is_no_reason_where_it_is_forced(place, pool, test):
     create(place.base.parent / "over.qcow2", place.base)
-    words = r"base.raw in there is what .*over.qcow2 is based"
+    words = r"base.raw in there: it is the backing file of .*over.qcow2"
     with pytest.raises(errors.InvalidInput, match=words):
         remove(place, purge=True, test=test)
     found = remove(place, purge=True, force=True, test=test)
@@ -254,9 +254,9 @@ def test_a_volume_that_nobody_needs_goes(place, pool):
 @pytest.mark.parametrize(
     ("held", "others", "words"),
     [
-        ("it is open", None, "volume base.raw in there stays: it is open; force=True deletes it"),
+        ("it is open", None, "volume base.raw in there: it is open; force=True deletes it"),
         (None, "nfs4 at /x", r"other hosts may use it \(nfs4 at /x\) and were not asked"),
-        ("it is open", "nfs4 at /x", "stays: it is open; force=True"),
+        ("it is open", "nfs4 at /x", "base.raw in there: it is open; force=True"),
     ],
 )
 def test_a_volume_stays_while_it_is_open_or_others_may_have_it(
@@ -303,7 +303,7 @@ def test_who_uses_it_is_said_before_who_has_it_open(place, pool, monkeypatch):
 def test_a_volume_and_what_stands_on_it_go_together_alone(place, pool):
     over = create(place.base.parent / "over.qcow2", place.base)
     volume(pool, "over.qcow2")
-    words = f"volume base.raw in there is what {over}; force=True deletes it nevertheless"
+    words = f"volume base.raw in there: it is the backing file of {over}; force=True deletes it"
     with pytest.raises(errors.InvalidInput, match=words):
         volumes.delete(place.conn, "there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=words):

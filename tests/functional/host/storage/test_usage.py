@@ -493,9 +493,7 @@ def test_a_volume_that_a_guest_can_reach_is_not_deleted(place, modules, need):
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     need(place)
-    with pytest.raises(
-        errors.VirtError, match=r"base.raw in there is a disk of web1, or what it is based on"
-    ):
+    with pytest.raises(errors.VirtError, match=r"base.raw in there: it is a disk, .* of web1"):
         modules["virt.volume_delete"]("there", "base.raw")
     with pytest.raises(errors.InvalidInput, match=r"the backing file of a disk, of web1"):
         volume_state.remove(place.conn, "there", "base.raw")
@@ -506,7 +504,7 @@ def test_a_volume_is_not_deleted_in_doubt(place, modules):
     pool = place.pool("there", place.base.parent, start=True)
     pool.createXML("<volume><name>base.raw</name><capacity>1024</capacity></volume>", 0)
     _damaged(place)
-    with pytest.raises(errors.VirtError, match=r"base.raw in there stays: it cannot be proven"):
+    with pytest.raises(errors.VirtError, match=r"base.raw in there: it cannot be proven"):
         modules["virt.volume_delete"]("there", "base.raw")
     assert modules["virt.volume_delete"]("there", "base.raw", force=True) is True
 
@@ -542,7 +540,7 @@ def test_a_pool_is_not_purged_of_the_base_of_an_image_elsewhere(place):
     pool = _two_volumes(place)
     place.pool("elsewhere", place.above.parent)
     create(place.above, place.base)
-    with pytest.raises(errors.InvalidInput, match=f"is what {place.above} is based on"):
+    with pytest.raises(errors.InvalidInput, match=f"it is the backing file of {place.above}"):
         purged(place)
     assert len(pool.listVolumes()) == 2
 
@@ -551,7 +549,7 @@ def test_a_pool_with_another_one_in_its_folder_is_not_purged(place):
     pool = _two_volumes(place)
     (place.base.parent / "deep").mkdir()
     place.pool("deep", place.base.parent / "deep")
-    with pytest.raises(errors.InvalidInput, match="storage pool deep is in it"):
+    with pytest.raises(errors.InvalidInput, match="storage pool deep is inside it"):
         purged(place, force=True)
     assert len(pool.listVolumes()) == 2
 
@@ -612,7 +610,7 @@ def test_a_device_that_was_given_to_a_guest_is_not_its_own(place, monkeypatch):
 
 @pytest.mark.parametrize(
     ("need", "words"),
-    [(_overlay, "is used by web1"), (_damaged, "is not overwritten: it cannot be proven")],
+    [(_overlay, "is used by web1"), (_damaged, "base.raw: it cannot be proven")],
 )
 def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, words):
     need(place)
@@ -627,7 +625,7 @@ def test_no_image_is_written_over_what_somebody_needs(place, monkeypatch, need, 
     [
         (bytes(MIB), "iscsi", None),
         (bytes(510) + b"\x55\xaa", None, None),
-        (bytes(510) + b"\x55\xaa", "iscsi", "other hosts may use it (iscsi), and there is"),
+        (bytes(510) + b"\x55\xaa", "iscsi", "other hosts may use it (iscsi), and it is not empty"),
         (None, "iscsi", "other hosts may use it (iscsi), and it cannot be read: No such file"),
     ],
 )
@@ -644,7 +642,7 @@ def test_no_image_is_written_over_a_disk_of_another_host(place, monkeypatch, beg
     else:
         with pytest.raises(errors.Refused) as caught:
             disks.refuse_in_use(place.conn, [work], "new")
-        assert caught.value.reason.startswith(f"{path} is not overwritten: {words}")
+        assert caught.value.reason.startswith(f"cannot overwrite {path}: {words}")
 
 
 @pytest.mark.parametrize("shared", ["iscsi", None])
