@@ -819,7 +819,11 @@ def test_an_undo_leaves_a_disk_that_somebody_uses_by_now_and_its_record(
             raise errors.OperationFailed("cannot start: no")
 
         monkeypatch.setattr(lifecycle, "start", refuse)
-        words = {"a QEMU": "has it open", "a guest": "used by web2", "another file": "another file"}
+        words = {
+            "a QEMU": "has it open",
+            "a guest": "used by web2",
+            "another file": "a different file",
+        }
         with pytest.raises(
             errors.VirtError, match=rf"no; could not undo: delete .*{words[who]}.*defined"
         ):

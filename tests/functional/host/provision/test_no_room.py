@@ -74,7 +74,7 @@ def test_the_disk_of_an_update(guest, small):
     assert f"{small}/g1_data.raw" in said
     fill(small)
     said = refused(guest, "update", "g1", disks=disks, overcommit=True)
-    assert said == f"cannot make {small}/g1_data.raw: No space left on device"
+    assert said == f"cannot create {small}/g1_data.raw: No space left on device"
     assert not [name for name in os.listdir(small) if "g1" in name]
 
 
@@ -105,7 +105,7 @@ def test_the_second_name_of_a_rename(host, small):  # noqa: F811
     before = sorted(os.listdir(small))
     said = refused(host, "rename", "g1", "g2")
     old, new = small / "g1_system.raw", small / "g2_system.raw"
-    assert said == f"cannot give {old} the name {new}: No space left on device"
+    assert said == f"cannot rename {old} to {new}: No space left on device"
     assert sorted(os.listdir(small)) == before
     assert old.stat().st_size == MIB
 

@@ -154,7 +154,7 @@ def test_what_somebody_else_put_there_stays_and_is_named(guest, died):
     path.write_bytes(b"theirs")
     made = asking.answer(guest.modules, "virt.leftovers")["orphaned_disks"]["g1"]
     assert made["disks"] == []
-    assert "look whose it is" in made["unsure"][str(path)]
+    assert "find out who uses it" in made["unsure"][str(path)]
     with pytest.raises(errors.VirtError, match=r"g1_data.raw stays: it cannot be proven"):
         guest.modules["virt.remove_made"]("g1")
     with pytest.raises(errors.VirtError, match=r"g1_data.raw already exists"):
