@@ -134,7 +134,10 @@ def test_both_kinds_beside_one_another_are_not_taken(host):
     host.call("delete_snapshots", "g", "a")
     host.call("snapshot", "g", "b", disk_only=True)
     found = host.call("snapshot", "g", "c", test=True)
-    assert found == {"name": "c", "notes": ["it is external, as its snapshots are external (b)"]}
+    assert found == {
+        "name": "c",
+        "notes": ["the snapshot is external, because its snapshots are external (b)"],
+    }
     host.call("snapshot", "g", "c")
     assert all(one["external"] for one in host.call("list_snapshots", "g")["g"])
     assert host.names() == ["b", "c"]
@@ -205,7 +208,7 @@ def test_a_raw_disk_has_external_snapshots(host, runs):
     with pytest.raises(CommandExecutionError, match=r"cannot have an internal snapshot: its disk"):
         host.call("snapshot", "g", "i", disk_only=False)
     notes = host.call("snapshot", "g", "a", test=True)["notes"]
-    assert notes[0] == "it is external, as its disk vdb is raw, not qcow2"
+    assert notes[0] == "the snapshot is external, because its disk vdb is raw, not qcow2"
     assert ("does not contain the memory" in str(notes)) is runs
     assert host.names() == []
     host.call("snapshot", "g", "a")
@@ -278,7 +281,10 @@ def test_the_firmware_variables_go_back_with_the_disk(host, runs):
     if runs:
         host.dom.create()
     found = host.call("snapshot", "g", "a", test=True)
-    assert found["notes"][0] == "it is external, as it boots with UEFI firmware (pflash)"
+    assert (
+        found["notes"][0]
+        == "the snapshot is external, because it boots with UEFI firmware (pflash)"
+    )
     assert "not saved" not in str(found)
     host.call("snapshot", "g", "a")
     if runs:
