@@ -529,7 +529,7 @@ def _check_function(fun):
 
 def _call(fun, kwarg):
     """Call a function; return ``return`` and ``retcode``, with errors as Salt formats them, and
-    ``others``: the parts about other guests, see saltvirt.confidential."""
+    ``others``: the parts about other guests, see saltvirt.rights.confidential."""
     if fun not in __salt__ and not calls.is_handled(fun):
         return {"return": f"'{fun}' is not available.", "retcode": 1}
     with confidential.collect() as parts:

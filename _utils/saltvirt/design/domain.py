@@ -67,7 +67,7 @@ def build(
     """Build the Domain of a new guest.
 
     spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
-    inputs: what the caller decided, :class:`saltvirt.design.context.Given`.
+    inputs: what the caller decided, :class:`saltvirt.design.context.GuestInputs`.
     warnings: a list to which sentences for the user are added.
 
     Raises InvalidInput or Unsupported.

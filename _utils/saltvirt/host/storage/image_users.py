@@ -21,7 +21,7 @@ GRACE_S = 600
 class Pruned(TypedDict):
     """The result of pruning.
 
-    removed: image names. retained: {name: reason}.
+    removed: image names. kept: {name: reason}.
     """
 
     removed: list[str]
