@@ -64,6 +64,16 @@ class Space:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._mark)
 
+    @property
+    def lease(self) -> int:
+        """A descriptor that keeps the namespace for each process that inherits it.
+
+        The last process of a namespace unmounts its file systems while it ends. The server of such
+        a file system must not be the last one: it would wait for itself, and the host's kernel with
+        it.
+        """
+        return tools.pipe(self._holder.stdin).fileno()
+
     def enter(self, argv: Sequence[str]) -> list[str]:
         """The argv that runs inside the namespace."""
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--", *argv]
@@ -87,9 +97,12 @@ def _wait_until(ready: Callable[[], object], process: subprocess.Popen[bytes], a
 
 
 @contextlib.contextmanager
-def _daemon(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server, and end it after it has written everything when the block ends."""
-    with tools.start(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+def _daemon(argv: Sequence[str], *pass_fds: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server, and end it after it has written everything when the block ends. pass_fds:
+    descriptors that it inherits."""
+    with tools.start(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=pass_fds
+    ) as process:
         try:
             yield process
         finally:
@@ -116,7 +129,7 @@ def _fuse(space: Space, path: str, format: str) -> Iterator[str]:
     argv += ["--blockdev", f"driver={driver},node-name=file,filename={tools.escaped(path)}"]
     argv += ["--blockdev", f"driver={format},node-name=disk,file=file"]
     argv += ["--export", f"type=fuse,id=show,node-name=disk,mountpoint={shown},writable=on"]
-    with _daemon(space.enter(argv)) as process:
+    with _daemon(space.enter(argv), space.lease) as process:
         _wait_until(lambda: os.path.getsize(space.outside(shown)), process, f"show {path}")
         yield shown
 

@@ -574,6 +574,21 @@ def test_a_server_that_does_not_end_is_ended(monkeypatch):
     assert process.returncode == -9
 
 
+@pytest.mark.skipif(not mounted.available("fuse"), reason="needs qemu-storage-daemon and FUSE")
+def test_a_server_is_not_the_last_process_of_its_namespace(tmp_path):
+    """Else it unmounts, while it ends, the file system that it serves itself: it waits for ever,
+    and with it each program that looks at the loop device, such as lvm."""
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(bytes(2**20))
+    with mounted.Space() as space:
+        with mounted._fuse(space, str(disk), "raw"):
+            # as by the death of this process
+            space._holder.stdin.close()
+            with pytest.raises(subprocess.TimeoutExpired):
+                space._holder.wait(1)
+        assert space._holder.wait(10) == 0
+
+
 def test_a_device_of_nbd_that_nobody_uses_is_taken(tmp_path, monkeypatch):
     for name in ("nbd0", "nbd0p1", "nbd1", "nbd10"):
         (tmp_path / name).mkdir()
