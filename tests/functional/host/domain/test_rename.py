@@ -544,7 +544,7 @@ def test_no_guest_is_made_on_the_variables_of_another(web1, tmp_path, monkeypatc
     with pytest.raises(errors.AlreadyExists) as caught:
         web1.init("web9", disk=None)
     assert caught.value.text == (
-        f"libvirt would store the firmware variables of web9 in {path}, which web1 has"
+        f"libvirt would store the firmware variables of web9 in {path}, which belongs to web1"
     )
     assert names(web1) == ["test", "web1"]
     assert path.read_bytes() == b"web1's"

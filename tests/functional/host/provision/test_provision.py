@@ -375,7 +375,7 @@ def test_a_leftover_of_which_a_disk_may_be_needed_stays_whole(host, image):
         "<target><path>/mnt/none</path></target></pool>"
     )
     with pytest.raises(
-        errors.VirtError, match=r"g1 was partially created .*g1_system\.qcow2 stays"
+        errors.VirtError, match=r"g1 was partially created .*g1_system\.qcow2 is kept"
     ):
         host.init(image=image)
     assert files(host) == ["g1_system.qcow2"]
