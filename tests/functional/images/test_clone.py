@@ -82,7 +82,7 @@ def test_what_a_copy_shares_with_its_original_is_told(original):
     original.conn.defineXML(dom.XMLDesc().replace("</devices>", more))
     told = original.modules["virt.clone"]("web1", "web2")["warnings"]
     assert told == [
-        f"web2 has {what} , as web1 has: change one of them before both run"
+        f"web2 has {what}, as web1 has: change one of them before both run"
         for what in (
             "the tcp 127.0.0.1:2333 of a serial port or channel",
             "the file /x/web1.out of a serial port or channel",

@@ -252,16 +252,16 @@ def test_two_addresses_of_one_content_are_written_down_one_after_the_other(tmp_p
     """Both have one note, of which one would take away the other's half."""
     store, at_work, most = cache._Folder(tmp_path), [], []
     store.make()
-    dump = json.dump
+    write = cache.atomic_file.write
 
-    def slowly(data, file):
-        at_work.append(file)
+    def slowly(path, data, **options):
+        at_work.append(path)
         most.append(len(at_work))
         time.sleep(0.01)
-        dump(data, file)
+        write(path, data, **options)
         at_work.pop()
 
-    monkeypatch.setattr(cache.json, "dump", slowly)
+    monkeypatch.setattr(cache.atomic_file, "write", slowly)
     writers = [
         threading.Thread(target=store.write, args=({"n": n}, ".meta", "x.json")) for n in range(5)
     ]

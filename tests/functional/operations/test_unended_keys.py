@@ -67,7 +67,7 @@ def test_its_host_is_asked_again_before_it_goes_and_its_key_goes_along(
     with pytest.raises(errors.OperationFailed, match="on hv1 was changed meanwhile"):
         interrupted_create.remove(there, "web1", "hv1")
     assert store.accepted("web1")
-    there.said["unfinished"] = ["web1"]
+    there.left["unfinished"] = ["web1"]
     told(there)
     interrupted_create.remove(there, "web1", "hv1")
     assert intent_log.load(there.opts, "web1") is None

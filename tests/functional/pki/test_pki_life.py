@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from saltvirt.errors import InvalidInput, NotFound, PkiError
 from saltvirt.pki.authority import cloud, crl, issue, policy, request_rules, responder, rotation
 from saltvirt.pki.authority.store import CertificateStore
-from saltvirt.pki.common import certs, files
+from saltvirt.pki.common import certs
 from saltvirt.pki.host import request, validity
+from saltvirt.system import file_lock
 from tests.clock import until
 
 DAY, SHA = datetime.timedelta(days=1), hashes.SHA256()
@@ -474,7 +475,7 @@ def waits(monkeypatch):
         found.add(threading.get_ident())
         time.sleep(seconds)
 
-    monkeypatch.setattr(files, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
+    monkeypatch.setattr(file_lock, "time", SimpleNamespace(**{**vars(time), "sleep": sleep}))
     return found
 
 

@@ -154,7 +154,7 @@ def test_a_guest_that_cannot_be_backed_up_is_named(told):
 
 
 def test_a_guest_that_is_not_there_is_made_of_a_backup(told):
-    result, comment, changes = told("restored", "new1", True, of="web1")
+    result, comment, changes = told("restored", "new1", True, source="web1")
     assert (result, changes) == (None, {"backup": BACKUP})
     assert comment == f"would restore new1 on hv1 from {BACKUP}"
     assert ("hv1", "virt.backup_show") not in done(told)

@@ -61,7 +61,7 @@ def run(tree, *argv):
     return done.stdout
 
 
-def tested(tree, *arguments):
+def check_rest(tree, *arguments):
     """Run tests of a tree."""
     return run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
 
@@ -74,7 +74,7 @@ def test_the_rest_imports_nothing_of_a_feature(rest):
     assert {path: names for path, names in missing.items() if names} == {}
     run(rest, "-c", IMPORT_ALL, *features.ADAPTERS)
     run(rest, "-m", "tests.tools.docs")
-    tested(rest, *QUICK)
+    check_rest(rest, *QUICK)
 
 
 # the rules of rights name the verbs of all features
@@ -87,4 +87,4 @@ OF_ALL_FEATURES = (
 @pytest.mark.slow
 def test_the_unit_tests_of_the_rest_pass_without_a_feature(rest):
     run(rest, "-m", "tests.tools.docs")
-    tested(rest, "tests/unit", *(f"--deselect={name}" for name in OF_ALL_FEATURES))
+    check_rest(rest, "tests/unit", *(f"--deselect={name}" for name in OF_ALL_FEATURES))

@@ -32,6 +32,7 @@ class Cloud(Fleet):
         guests = self.guests.get(host, {})
         if fun == "virt.purge" and not kwarg.get("test"):
             self.guests.pop(host, None)
+            return True
         if fun == "virt.power":
             self.guests[host][kwarg["name"]] = {**WEB, "state": "running"}
             return {"before": "shutdown", "after": "running"}
