@@ -334,7 +334,7 @@ def test_health_at_a_glance(inside, api):
 
 LATEST = """
 return import("/static/health.js").then((health) => health.backups({
-    nas: [{guest: "a", taken_at: "2026-11-20"}, {guest: "a", when: "2026-11-27"},
+    nas: [{guest: "a", taken_at: "2026-11-20"}, {guest: "a", taken_at: "2026-11-27"},
           {guest: "b", taken_at: "2026-11-20"}],
     offsite: [{guest: "a", taken_at: "2026-11-01", problem: "half"},
               {guest: "b", taken_at: "2026-11-26", problem: "half"}],
