@@ -9,7 +9,8 @@ from tests.lab.recipe import Recipe
 from tests.lab.sh import run
 
 # what takes longest begins first; single files of that in tests/conftest.py
-ALL = ("tests/integration", "tests/rootless", "tests/functional", "tests/unit")
+# those of functional last: tests of open files would count what servers of pages leave behind
+ALL = ("tests/integration", "tests/rootless", "tests/unit", "tests/functional")
 # each has up to two labs
 MOST_WORKERS, WORKER_GIB = 4, 4
 LINT = (
