@@ -52,6 +52,7 @@ class Pool:
         if words is None and os.path.exists(path):
             words = "File exists"
         if words:
+            libvirt.virResetLastError()  # else the message is that of another test's error
             error = libvirt.libvirtError(words)
             error.err = (38, 0, f"cannot create path '{path}': {words}", 0, "", None, None, -1, -1)
             raise error
