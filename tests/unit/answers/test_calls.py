@@ -67,6 +67,8 @@ def host():
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     """The handlers of this test alone."""
+    # a module that is imported for the first time registers in the dictionary that is restored
+    list(features.installed(LISTED))
     monkeypatch.setattr(calls, "_handlers", {})
     monkeypatch.setattr(calls, "HANDLER_MODULES", {})
 
