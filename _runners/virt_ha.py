@@ -44,7 +44,7 @@ def ha_enable(
 ):
     """
     Enable high availability for a guest, or change its settings: if its host fails, the guest is
-    started on another host once it is proven that it runs nowhere.
+    started on another host once it is proven that it does not run anywhere.
 
     Refused, with all reasons, if the guest depends on local resources of its host: disks, backing
     images, UEFI variables or TPM state on storage that no other host can access, or host devices.

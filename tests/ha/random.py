@@ -294,7 +294,7 @@ def _trap(rng, hosts, masters):
     kind = rng.random()
     if kind < 0.15:
         return _no_watchdog(host, hosts)
-    if kind < 0.25:  # it said that its guests wait for it, and then nothing is heard of it
+    if kind < 0.25:  # it said that its guests wait for it, and then it sends no heartbeats
         return [f"agent {host} stop", "delay 8", f"network {host} off", "delay 40"]
     if kind < 0.35:  # the masters alone do not hear it, and all else is well
         boards = [f"bmc {one} off" for one in hosts]

@@ -18,7 +18,7 @@ def rows(found):
     together = {}
     for row in found:
         together.setdefault((row.condition.__name__, row.to, row.reason), []).extend(row.states)
-    lines = ["| from | to | because | condition |", "|---|---|---|---|"]
+    lines = ["| from | to | reason | condition |", "|---|---|---|---|"]
     for (when, to, why), names in together.items():
         target = "the same" if names == [to] else to
         lines.append(f"| {', '.join(dict.fromkeys(names))} | {target} | {why} | `{when}` |")

@@ -91,7 +91,7 @@ def test_it_does_not_start_with_its_host_whoever_says_so(cloud, host):
 def test_a_power_cut_with_a_bmc(cloud, host):
     cloud.lab.power_off(host)
     assert cloud.comes_elsewhere("web1", host, 2 * BMC_S) < BMC_S
-    assert "its fence says that it is off" in state(cloud, host)["why"]
+    assert "its fence agent reports that it is off" in state(cloud, host)["reason"]
     assert cloud.status()[0] == 1
     cloud.back(host)
     found = cloud.well()
@@ -107,7 +107,7 @@ def test_a_power_cut_with_a_dead_bmc_by_the_watchdog_alone(cloud, host):
     try:
         cloud.lab.power_off(host)
         assert cloud.comes_elsewhere("web1", host, 2 * WATCHDOG_S) < WATCHDOG_S
-        assert "its watchdog must have cut its power" in state(cloud, host)["why"]
+        assert "its watchdog must have cut its power" in state(cloud, host)["reason"]
     finally:
         power.begin_bmc(cloud.lab, machine, cloud.lab.hosts.index(host) + 1)
 
@@ -167,6 +167,6 @@ def test_a_persons_word_is_refused_of_a_host_that_answers_and_taken_of_one_that_
         lab.wait(lambda: state(cloud, host)["state"] == "fencing", "it is fenced", 60)
         assert lab.run("virt.ha_confirm_off", host).rc == 0
         cloud.comes_elsewhere("web1", host, 60)
-        assert "a person said" in state(cloud, host)["why"]
+        assert "an operator confirmed" in state(cloud, host)["reason"]
     finally:
         power.begin_bmc(lab, machine, lab.hosts.index(host) + 1)

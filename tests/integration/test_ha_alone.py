@@ -100,7 +100,7 @@ def test_a_host_is_fenced_from_another_one_and_from_the_next_where_that_cannot(c
     finally:
         lab.exec(first, "mv /root/fence_redfish /usr/sbin/")
     found = cloud.status()[1]
-    assert "its fence says that it is off" in found["hosts"][host]["why"]
+    assert "its fence agent reports that it is off" in found["hosts"][host]["reason"]
     [end] = [one for one in found["decisions"] if one["kind"] == "fence" and one["new"] == "off"]
     assert f"from {first}: timed out: fence_redfish is not installed" in end["reason"]
     assert f"from {second}: off" in end["reason"]
@@ -124,7 +124,7 @@ def test_qemu_that_is_killed_is_started_in_place_with_the_reason(cloud, host):
     cloud.well()
     assert cloud.where("web1") == [host]
     said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
-    assert "it failed: QEMU or its kernel crashed: once more in place" in said
+    assert "it failed: QEMU or the guest's kernel crashed; it is restarted on the same host" in said
 
 
 def test_a_guest_whose_kernel_always_panics_is_tried_here_and_there_and_left_for_a_person(cloud):
@@ -143,13 +143,13 @@ def test_a_guest_whose_kernel_always_panics_is_tried_here_and_there_and_left_for
             return cloud.status()[1]["guests"]["web2"]
 
         found = lab.wait(lambda: guest()["state"] == "error" and guest(), "error", 180, 2)
-        assert found["why"] == "it failed: its kernel panicked: as often as it may"
+        assert found["reason"] == "it failed: its kernel panicked; no attempts are left"
         states = {one: lab.exec(one, "virsh domstate web2", check=False) for one in lab.hosts}
         [where] = [one for one, told in states.items() if "crashed" in told.stdout]
         assert where != "hv1", "it is left as it is, elsewhere"
         said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web2"]
-        assert "it failed: its kernel panicked: once more in place" in said
-        assert "it failed: its kernel panicked: once more elsewhere" in said
+        assert "it failed: its kernel panicked; it is restarted on the same host" in said
+        assert "it failed: its kernel panicked; it is started on another host" in said
     finally:
         lab.run("virt.ha_disable", "web2")
         for one in lab.hosts:
@@ -226,7 +226,7 @@ def test_it_goes_back_by_a_stop_and_a_start_where_it_is_wanted_so(cloud, better)
     assert began(cloud, better) == "running (booted)"
     cloud.well()
     said = [one["reason"] for one in cloud.status()[1]["decisions"] if one["name"] == "web1"]
-    assert "it goes to a better host by a stop and a start" in said
+    assert "it is shut down here and started on a preferred host" in said
 
 
 def test_one_that_is_not_to_go_back_stays_until_a_person_moves_it_with_a_stop(cloud, better):

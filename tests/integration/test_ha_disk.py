@@ -55,7 +55,7 @@ def test_a_cut_network_with_a_dead_bmc_where_the_watchdog_takes_the_power(cloud,
         lab.cut(host)
         cloud.lost(host, LOCKED_S)
         assert not cloud.is_on(host)
-        assert "its watchdog must have cut" in cloud.status()[1]["hosts"][host]["why"]
+        assert "its watchdog must have cut" in cloud.status()[1]["hosts"][host]["reason"]
     finally:
         power.begin_bmc(lab, machine, lab.hosts.index(host) + 1)
 

@@ -73,7 +73,7 @@ class TwoMasters(HaCloud):
 
         def leads(name):
             found = self.at(name)[1]["engine"]
-            return found["leading"] and not found["why"]
+            return found["leading"] and not found["problem"]
 
         found = [*filter(leads, CONFIGS)]
         # the lead may have been handed on from the first to the second between the two questions

@@ -51,12 +51,12 @@ def journal(cloud):
 
 def fences(cloud):
     """What the journal has of fences."""
-    return [one for one in journal(cloud) if one["what"] == "fence"]
+    return [one for one in journal(cloud) if one["kind"] == "fence"]
 
 
 def reasons(cloud, before):
     """Why the guest changed its state since the journal was so long."""
-    return [one["why"] for one in journal(cloud)[before:] if one["what"] == "guest"]
+    return [one["reason"] for one in journal(cloud)[before:] if one["kind"] == "guest"]
 
 
 def began(cloud, host):
@@ -76,9 +76,9 @@ def test_the_guest_of_a_host_that_is_shut_down_is_started_elsewhere(cloud, host)
     cloud.comes_elsewhere(NAME, host, 60)
     time.sleep(MISSED_S)
     found = cloud.status()[1]["hosts"][host]
-    assert (found["state"], found["why"]) == (
+    assert (found["state"], found["reason"]) == (
         "suspected",
-        "no guest of high availability runs there",
+        "it runs no guests of high availability",
     )
 
 
@@ -91,7 +91,7 @@ def test_the_guest_of_a_host_that_boots_again_waits_for_it(cloud, host):
     cloud.lab.wait(lambda: cloud.runs(NAME) == [host], f"{NAME} is back", 60)
     cloud.well()
     assert began(cloud, host) == "running (booted)"
-    assert "its host shuts down" not in reasons(cloud, before)
+    assert "its host is shutting down" not in reasons(cloud, before)
 
 
 def test_a_host_whose_agent_was_stopped_in_order_is_not_fenced_however_silent(cloud, host):
@@ -123,10 +123,16 @@ def test_it_moves_live_first_where_that_is_wanted(cloud, host):
     cloud.well()
     before = len(journal(cloud))
     goes_down(cloud, host)
-    cloud.lab.wait(lambda: "it has migrated" in reasons(cloud, before), "it has migrated", 30)
+    cloud.lab.wait(
+        lambda: "its migration has completed" in reasons(cloud, before),
+        "its migration has completed",
+        30,
+    )
     [there] = cloud.runs(NAME)
     assert (there != host, began(cloud, there)) == (True, "running (migrated)")
-    assert "its host shuts down" not in reasons(cloud, before)
+    assert "its host is shutting down" not in reasons(cloud, before)
     cloud.back(host)
-    cloud.lab.wait(lambda: reasons(cloud, before).count("it has migrated") == 2, "it is back", 120)
+    cloud.lab.wait(
+        lambda: reasons(cloud, before).count("its migration has completed") == 2, "it is back", 120
+    )
     assert (cloud.runs(NAME), began(cloud, host)) == ([host], "running (migrated)")

@@ -92,7 +92,7 @@ def test_a_power_cut_and_the_guest_runs_elsewhere(cloud):
     [host] = cloud.where(NAME)
     cloud.lab.power_off(host)
     assert cloud.comes_elsewhere(NAME, host, 2 * RECOVERED_S) < RECOVERED_S
-    assert "its fence says that it is off" in cloud.status()[1]["hosts"][host]["why"]
+    assert "its fence agent reports that it is off" in cloud.status()[1]["hosts"][host]["reason"]
     cloud.back(host)
     cloud.well()
     assert len(cloud.where(NAME)) == 1

@@ -149,7 +149,7 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
     def told():
         text = lab.exec("master", "cat /var/lib/salt/master/virt/ha/journal.jsonl").stdout
         found = [json.loads(line) for line in text.splitlines()]
-        return [one["new"] for one in found if (one["what"], one["name"]) == ("reserve", host)]
+        return [one["new"] for one in found if (one["kind"], one["name"]) == ("reserve", host)]
 
     free = json.loads(lab.exec("master", "salt-run --out=json virt.host_info").stdout)
     try:
@@ -160,7 +160,7 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
             # beside that QEMU takes 70 MiB, and one in 512; then 40 are left
             mib = (free[one]["memory_free_mib"] - 110) * 512 // 513
             assert lab.call(one, "virt.setmem", f"grows-{one}", mib, config=True) is True
-        lab.wait(lambda: told() == ["short"], "room is short", 240, 2)
+        lab.wait(lambda: told() == ["insufficient"], "room is short", 240, 2)
         code, found = cloud.status()
         assert (code, found["reserve"]["short"]) == (
             1, [f"if {host} failed, no host would have capacity for {NAME}"],
@@ -168,4 +168,4 @@ def test_a_guest_that_grows_on_its_host_into_the_room_that_is_kept_is_told(cloud
     finally:
         for one in others:
             lab.run("virt.purge", f"grows-{one}", "force=True")
-    lab.wait(lambda: told() == ["short", "kept"], "there is room", 240, 2)
+    lab.wait(lambda: told() == ["insufficient", "sufficient"], "there is room", 240, 2)

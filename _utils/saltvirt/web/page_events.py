@@ -16,7 +16,7 @@ _NAME_LAST = ("migrate", "backup", "ha")
 # keys of a step's data that pages receive
 _STEP_KEYS = ("message", "text", "percent")
 # tags of events that may change something but are not sent to pages
-_REFRESH_TAGS = ("salt/engines/libvirt_events", "salt/virt/ha/wish")
+_REFRESH_TAGS = ("salt/engines/libvirt_events", "salt/virt/ha/request")
 _RUN, _VIRT = "salt/run/", "runner.virt."
 
 

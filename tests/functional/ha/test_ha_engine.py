@@ -181,7 +181,7 @@ def test_a_host_dies_is_fenced_and_its_guest_runs_elsewhere_also_over_the_engine
     until(lambda: is_placed(opts, "hv2") or is_placed(opts, "hv3"), "web1 runs elsewhere", 60)
     assert look(opts).registry.host("hv1").state == "fenced"
     told = [(tag, data["new"]) for tag, data in fired if tag.startswith("salt/virt/ha/fence")]
-    assert told == [("salt/virt/ha/fence/hv1", "begun"), ("salt/virt/ha/fence/hv1", "off")]
+    assert told == [("salt/virt/ha/fence/hv1", "started"), ("salt/virt/ha/fence/hv1", "off")]
     runs = [name for name in ("hv2", "hv3") if "web1" in agents[name].guests]
     assert len(runs) == 1
 

@@ -387,12 +387,12 @@ def test_high_availability_that_is_disarmed_is_said_above_all_views(inside, api)
     assert "disarmed" not in inside.call(".totals").text
     asked = api.do_ha_status({})["ha"]
     api.answers["ha_status"] = {"ha": {**asked, "configured": True, "armed": False}}
-    api.tell("salt/virt/ha/wish", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
+    api.tell("salt/virt/ha/request", {"verb": "ha_disarm", "about": "ha", "message": HOSTILE})
     inside.until_text("high availability is disarmed", ".totals")
     inside.run("location.hash = '#guests'")
     inside.until_text("high availability is disarmed", ".totals")
     del api.answers["ha_status"]
-    api.tell("salt/virt/ha/wish", {"verb": "ha_arm", "about": "ha", "message": ""})
+    api.tell("salt/virt/ha/request", {"verb": "ha_arm", "about": "ha", "message": ""})
     inside.until(lambda: "disarmed" not in inside.call(".totals").text, "it is armed again")
 
 
@@ -402,7 +402,7 @@ def test_what_is_asked_of_high_availability_breaks_nothing_else(inside, api):
     for answer in (None, {"ha": None}, failed("ha", "the file is damaged")):
         api.answers["ha_status"] = answer
         before = len(api.calls)
-        api.tell("salt/virt/ha/wish", {})
+        api.tell("salt/virt/ha/request", {})
         inside.until(lambda before=before: len(api.calls) >= before + 3, "asked again")
         inside.until(lambda: len(inside.all(".tile.guest")) == 40, "all are there")
 
@@ -414,7 +414,7 @@ def test_a_cloud_without_high_availability_is_asked_of_it_once(inside, api):
     inside.call(".tile.guest")
     inside.until_text("live", ".live")
     api.answers["ha_status"] = {"ha": {"result": True, "configured": False, "comment": ""}}
-    api.tell("salt/virt/ha/wish", {})
+    api.tell("salt/virt/ha/request", {})
     inside.until(lambda: asked() == 2, "asked anew")
     before = len(api.calls)
     api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})

@@ -237,7 +237,7 @@ def test_nobody_watches_nobody_is_asked(cloud, page):
         ("salt/virt/web1/init/done", {"message": 1}, (True, True)),
         ("salt/virt/migrate/web1/progress", {"percent": 3}, (False, True)),
         ("salt/engines/libvirt_events/x", {}, (True, False)),
-        ("salt/virt/ha/wish", {}, (True, False)),
+        ("salt/virt/ha/request", {}, (True, False)),
         ("salt/job/1/ret/hv1", {"return": {}}, None),
         ("salt/virt/web1/init/copy", {"cmd": "_minion_event", "data": "none"}, (False, True)),
         ("salt/virt/web1", {}, None),

@@ -420,7 +420,7 @@ class Service:
         self._send_journal(f"no migration of {guest} to {host}", guest, reason)
 
     def _send_journal(self, action: str, guest: str, reason: str) -> None:
-        body = {"at": time.time(), "action": action, "guest": guest, "why": reason}
+        body = {"at": time.time(), "action": action, "guest": guest, "reason": reason}
         for name in self.settings.masters:
             self.network.send(name, frames.frame(frames.JOURNAL, body))
 

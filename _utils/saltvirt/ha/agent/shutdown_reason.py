@@ -1,4 +1,4 @@
-"""Detect why the service is asked to stop: alone, or because its host shuts down."""
+"""Detect why the service is asked to stop: alone, or because its host is shutting down."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from saltvirt.ha.manager.journal import HaJournal
 
 log = logging.getLogger(__name__)
 
-TAG = "salt/virt/ha/wish"
+TAG = "salt/virt/ha/request"
 # maximum time in which several masters are to agree
 WAIT_S, _POLL_S = 10, 0.2
 
@@ -98,7 +98,7 @@ class AdminRequest:
     def publish(self, subject: str, text: str) -> None:
         """Add a text to the journal and send an event. An error does not undo the request."""
         try:
-            HaJournal(self.fleet.opts).write("wish", subject, verb=self.verb, why=text)
+            HaJournal(self.fleet.opts).write("request", subject, verb=self.verb, reason=text)
         except OSError as exc:
             log.warning("the journal of high availability: %s", exc)
         event = {"verb": self.verb, "about": subject, "message": sanitize.one_line(text)}

@@ -280,7 +280,7 @@ class Engine:
             return
         reason = f"{self.store.path} was missing and was written again from the last known state"
         log.error("%s", reason)
-        self._record("wish", self.config.name, "", "restored", reason)
+        self._record("request", self.config.name, "", "restored", reason)
 
     def _join(self) -> None:
         """Complete a file that a verb created because there was none. Add the last state that was
@@ -298,7 +298,7 @@ class Engine:
         if previous.guests:
             reason = f"{self.store.path} was lost: the last known state was added to it"
             log.error("%s", reason)
-            self._record("wish", self.config.name, "", "completed", reason)
+            self._record("request", self.config.name, "", "completed", reason)
 
     def _guard(self) -> None:
         """Tell other verbs which guests are managed, again if that file was deleted."""
@@ -353,7 +353,7 @@ class Engine:
             f"{path}"
         )
         log.error("%s", reason)
-        self._record("wish", self.config.name, "", "given up", reason)
+        self._record("request", self.config.name, "", "given up", reason)
 
     def view(self, now_s: float) -> View:
         """Return the input of a decision."""
@@ -472,7 +472,7 @@ class Engine:
         return any(location.host == host for location in record.locations)
 
     def _journal_act(self, host: str, body: dict[str, Any]) -> None:
-        fields = {key: str(body.get(key, ""))[:500] for key in ("action", "why")}
+        fields = {key: str(body.get(key, ""))[:500] for key in ("action", "reason")}
         self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **fields)
 
     # actions
@@ -525,13 +525,13 @@ class Engine:
         is_started = self.context.fences.begin(fence)
         reason = f"attempt {fence.attempt}, fence {fence.level + 1}"
         reason += "" if is_started else ": it is still running"
-        self._record("fence", fence.host, "", "begun" if is_started else "waits", reason)
+        self._record("fence", fence.host, "", "started" if is_started else "waiting", reason)
 
     def _report_fences(self) -> None:
         for end in self.context.fences.take_finished():
             reason = f"{end.agent}, attempt {end.fence.attempt}"
             reason += f": {end.outcome.message}" if end.outcome.message else ""
-            self._record("fence", end.fence.host, "begun", end.outcome.state, reason)
+            self._record("fence", end.fence.host, "started", end.outcome.state, reason)
 
     def _decide(self, change: StateChange) -> None:
         self._record(change.kind, change.name, change.old, change.new, change.reason)
@@ -543,7 +543,7 @@ class Engine:
         at_s = self.context.wall_clock()
         self._changes.append(status_file.ChangeRecord(at_s, kind, name, old, new, reason))
         try:
-            self.journal.write(kind, name, old=old, new=new, why=reason, master=self.config.name)
+            self.journal.write(kind, name, old=old, new=new, reason=reason, master=self.config.name)
         except OSError as exc:
             log.warning("the journal of high availability: %s", exc)
         event = {

@@ -30,7 +30,7 @@ class HaJournal:
         """Append a line. Raises OSError."""
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         values = {key: _limited(value) for key, value in details.items()}
-        line = json.dumps({"at": timestamp, "what": kind, "name": _limited(name), **values}) + "\n"
+        line = json.dumps({"at": timestamp, "kind": kind, "name": _limited(name), **values}) + "\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(
             self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600

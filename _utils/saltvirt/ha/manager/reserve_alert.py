@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from saltvirt.ha.manager.status_file import LossReport
 
-SUFFICIENT, INSUFFICIENT = "kept", "short"
+SUFFICIENT, INSUFFICIENT = "sufficient", "insufficient"
 
 
 class ReserveAlert:

@@ -64,7 +64,7 @@ class HaStatus:
             "configured": True,
             "armed": desired.armed,
             "engine": {
-                "running": not engine.problem, "why": engine.problem,
+                "running": not engine.problem, "problem": engine.problem,
                 "leading": engine.report.leading,
                 "leader": engine.report.leader, "settled": engine.report.settled,
             },
@@ -107,7 +107,7 @@ def _host(name: str, settings: config.HaConfig, engine: EngineStatus) -> dict[st
     loss = engine.report.simulation.losses.get(name)
     return {
         "state": record.state,
-        "why": record.reason,
+        "reason": record.reason,
         "boot": record.boot,
         "heard_s": report.heard_s if report and not engine.problem else None,
         "watchdog": "armed" if report and report.armed else "disarmed",
@@ -124,9 +124,9 @@ def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, 
     binding = engine.report.simulation.bindings.get(name)
     return {
         "state": record.state if record else NEW,
-        "why": record.reason if record else "",
+        "reason": record.reason if record else "",
         "host": (record.host or record.last) if record else guest_config.host,
-        "wanted": guest_config.desired_state,
+        "desired_state": guest_config.desired_state,
         "priority": guest_config.priority,
         "may_run_on": sorted({location.host for location in record.locations}) if record else [],
         "tied": f"it can run on {binding.host} only: {binding.reason}" if binding else "",
@@ -155,10 +155,10 @@ def _problems(
         )
     for name, item in hosts.items():
         if item["state"] in _BAD_HOSTS and (desired.guests or item["state"] != UNKNOWN):
-            yield f"{name} is {item['state']}" + (f": {item['why']}" if item["why"] else "")
+            yield f"{name} is {item['state']}" + (f": {item['reason']}" if item["reason"] else "")
     for name, item in guests.items():
         if item["state"] in _BAD_GUESTS:
-            yield f"{name} is {item['state']}: {item['why']}"
+            yield f"{name} is {item['state']}: {item['reason']}"
         elif non_members := set(item["may_run_on"]) - hosts.keys():
             yield (
                 f"{name} may run on {', '.join(sorted(non_members))}, which is not a member of "
@@ -207,7 +207,7 @@ def _reserve(settings: config.HaConfig, engine: EngineStatus) -> dict[str, Any]:
 def _summary(
     settings: config.HaConfig, desired: DesiredState, hosts: dict[str, Any], guests: dict[str, Any]
 ) -> str:
-    ignored = sum(guest["wanted"] == IGNORED for guest in guests.values())
+    ignored = sum(guest["desired_state"] == IGNORED for guest in guests.values())
     stopped = sum(guest["state"] == STATE_STOPPED for guest in guests.values())
     parts = [f"{'armed' if desired.armed else 'DISARMED'}: {units.pluralize(len(hosts), 'host')}",
              units.pluralize(len(guests), "guest")]  # fmt: skip
@@ -222,10 +222,11 @@ def _summary(
 
 
 def _table(hosts: dict[str, Any], guests: dict[str, Any]) -> list[list[Any]]:
-    rows: list[list[Any]] = [["what", "name", "state", "host", "because"]]
+    rows: list[list[Any]] = [["kind", "name", "state", "host", "reason"]]
     rows += [["host", name, item["state"], "", _reason(item)] for name, item in hosts.items()]
     rows += [
-        ["guest", name, item["state"], item["host"], item["why"]] for name, item in guests.items()
+        ["guest", name, item["state"], item["host"], item["reason"]]
+        for name, item in guests.items()
     ]
     return rows
 
@@ -234,7 +235,7 @@ def _reason(host: dict[str, Any]) -> str:
     """Return what would happen to the guests of a host that is up; otherwise the reason of its
     state."""
     if host["state"] != UP:
-        return str(host["why"])
+        return str(host["reason"])
     if host["unplaced"]:
         return f"if it failed, no host would have capacity for {', '.join(host['unplaced'])}"
     if host["moved"]:

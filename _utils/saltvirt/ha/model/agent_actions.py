@@ -59,13 +59,13 @@ class ActionPlanner:
         watchdog is fed."""
         registry, state, view = self.state.saved.registry, self.state, self.view
         if safety.is_given_up(registry.host(state.host), state.boot):
-            killed = self._kill("the others have proven that this host is gone")
-            return killed or [AgentAction(RENEW, reason="none of its guests runs any more")]
+            killed = self._kill("this host was given up")
+            return killed or [AgentAction(RENEW, reason="none of its guests is running")]
         renews = self._renews()
         if renews:
             return [AgentAction(RENEW, reason=renews)]
         if safety.must_kill(state.believed, view.works, self.lease):
-            return self._kill("it is cut off, and its watchdog does not work")
+            return self._kill("this host is disconnected, and its watchdog does not work")
         watchdog_actions = self._watchdog()
         if view.request == STOP:
             return watchdog_actions + self._ending()
@@ -81,9 +81,9 @@ class ActionPlanner:
         if agent_facts.alive(self.view):
             return ""
         if state.phase == SHUT_DOWN and not self.view.request:
-            return "it said that none of its guests would run in this boot, and does not go down"
+            return "it announced its shutdown, but is still running"
         if state.saved.registry.host(state.host).boot > state.boot:
-            return "others know a later start of it: it was installed anew, its clock behind"
+            return "other machines know a later boot of this host, which was reinstalled"
         return ""
 
     def _kill(self, reason: str) -> list[AgentAction]:
@@ -93,12 +93,17 @@ class ActionPlanner:
         wants = agent_facts.wants_watchdog(self.state, self.view, self.state.phase)
         if not self.view.works:
             if wants and self.view.watchdog and self.lease:
-                return [AgentAction(ARM, reason="guests of high availability run here, or are to")]
+                return [
+                    AgentAction(
+                        ARM, reason="guests of high availability run here or are to be started here"
+                    )
+                ]
             return []
         if not wants and self._may_disarm():
             return [
                 AgentAction(
-                    DISARM, reason=f"no guest needs it, and it is known: {self.state.phase}"
+                    DISARM,
+                    reason=f"no guest needs it, and its peers know it (phase {self.state.phase})",
                 )
             ]
         return [AgentAction(FEED)] if self.lease else []
@@ -127,7 +132,7 @@ class ActionPlanner:
             return foreign
         if self.view.works or self.state.believed or not self._is_announced():
             return []
-        return [AgentAction(EXIT, reason="its watchdog is at rest, and that is known")]
+        return [AgentAction(EXIT, reason="its watchdog is disarmed, and its peers know it")]
 
     def _is_current(self) -> bool:
         """Return whether the agent has its lease, and no peer that it hears acts on a later
@@ -149,11 +154,11 @@ class ActionPlanner:
             rid = shutdown_policy == FREEZE or not own_guests or not self.state.saved.registry.armed
             rid = rid or self._waited(self.policy.shutdown_wait_s)
             if rid and not self.view.works and self._is_announced():
-                return [AgentAction(POWER_OFF, reason="none of its guests runs here any more")]
+                return [AgentAction(POWER_OFF, reason="none of its guests is running")]
             return [action for action in self._guests() if action.kind == DROP]
         if shutdown_policy == MIGRATE and not self._waited(self.policy.shutdown_wait_s):
             return self._guests()
-        reason = f"the host shuts down: {shutdown_policy}"
+        reason = f"the host is shutting down: {shutdown_policy}"
         return [AgentAction(STOP_GUEST, name, reason=reason) for name in running]
 
     def _guests(self) -> list[AgentAction]:
@@ -197,19 +202,19 @@ class ActionPlanner:
         me = self.state.host
         if record.taker == me:
             asks = self.view.leases.get(name) != record.changed
-            reason = "its disks' lease is asked for"
+            reason = "the lease of its disks is requested"
             return AgentAction(LEASE, name, record.changed, reason=reason) if asks else None
         if record.better == me and not record.host:
             return None
-        return AgentAction(KILL, name, reason="its disks' lease is no longer this host's")
+        return AgentAction(KILL, name, reason="this host no longer has the lease of its disks")
 
     def _foreign_guest(self, name: str, record: HaGuestRecord, status: GuestStatus) -> AgentAction:
         """Return the action on a guest that no longer belongs to this host."""
         if status.state in ALIVE:
             well = status.state == RUNNING and not status.trouble
             kind = STOP_GUEST if record.gentle and well else KILL
-            return AgentAction(kind, name, status.epoch, reason="it is no longer this host's")
-        return AgentAction(DROP, name, status.epoch, reason="it lives elsewhere")
+            return AgentAction(kind, name, status.epoch, reason="it no longer belongs to this host")
+        return AgentAction(DROP, name, status.epoch, reason="it is on another host")
 
     def _own_guest(
         self, name: str, record: HaGuestRecord, status: GuestStatus

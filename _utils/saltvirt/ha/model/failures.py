@@ -18,9 +18,9 @@ from saltvirt.ha.model.messages import (
 )
 
 _STOPPED_CAUSES = {
-    CRASHED: "QEMU or its kernel crashed",
+    CRASHED: "QEMU or the guest's kernel crashed",
     FAILED: "it did not start",
-    STOPPED: "it went down by itself",
+    STOPPED: "it shut down by itself",
 }
 _RESTARTABLE = (PANICKED, IO_FAILED, WATCHDOG, SILENT)
 _OBSTACLES = (FULL, UNCLEAR)

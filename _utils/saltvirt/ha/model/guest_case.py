@@ -155,7 +155,9 @@ class GuestCase:
         free = [host for host in ranked if not capacity.is_busy(host)]
         if free:
             return free[0], ""
-        return "", f"{', '.join(ranked)}: as many start as may" if ranked else reason
+        if ranked:
+            reason = f"{', '.join(ranked)}: the maximum number of guests is already starting"
+        return "", reason
 
 
 def last_epoch(record: HaGuestRecord) -> int:

@@ -41,7 +41,7 @@ def may_restart(case: GuestCase) -> bool:
 
 
 def restart_reason(case: GuestCase) -> str:
-    return f"it failed: {failure(case)}: once more in place"
+    return f"it failed: {failure(case)}; it is restarted on the same host"
 
 
 def may_relocate(case: GuestCase) -> bool:
@@ -49,7 +49,7 @@ def may_relocate(case: GuestCase) -> bool:
 
 
 def relocate_reason(case: GuestCase) -> str:
-    return f"it failed: {failure(case)}: once more elsewhere"
+    return f"it failed: {failure(case)}; it is started on another host"
 
 
 def has_failed(case: GuestCase) -> bool:
@@ -57,7 +57,7 @@ def has_failed(case: GuestCase) -> bool:
 
 
 def failed_reason(case: GuestCase) -> str:
-    return f"it failed: {failure(case)}: as often as it may"
+    return f"it failed: {failure(case)}; no attempts are left"
 
 
 def is_stable(case: GuestCase) -> bool:

@@ -164,7 +164,7 @@ def did_not_start_there(case: GuestCase) -> bool:
 
 
 def going_back_reason(case: GuestCase) -> str:
-    return f"it failed: {failure(case)}: back to {case.record.origin}"
+    return f"it failed: {failure(case)}; it is started on {case.record.origin} again"
 
 
 # changes of the record

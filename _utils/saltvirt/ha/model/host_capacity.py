@@ -85,18 +85,18 @@ class HostCapacity:
             return "silent"
         beat = arrived.beat
         if beat.boot != record.boot or beat.phase != WORKING:
-            return "it shuts down"
+            return "it is shutting down"
         silent_s = self.view.storage_silent_s(beat, guest) or 0
         if silent_s >= self.view.policy.storage_lost_s / 2:
-            return "does not reach its storage"
-        return "" if name in self.view.placement_hosts else "its room is not known yet"
+            return "it cannot reach its storage"
+        return "" if name in self.view.placement_hosts else "its capacity is not known yet"
 
     def ranked(self, name: str, but: Collection[str] = ()) -> tuple[list[str], str]:
         """Return (hosts for the guest, the best one first; why the other hosts were rejected). but:
         hosts to exclude."""
         config = self.view.guests[name]
         reasons = {host: self.usable(host, name) for host in self.view.members}
-        reasons |= dict.fromkeys(but, "it failed there")
+        reasons |= dict.fromkeys(but, "the guest failed there")
         reasons |= {host: reason for host in reasons if (reason := self.conflict(name, host))}
         open_to = [self.hosts[host] for host in reasons if not reasons[host]]
         rejections = [f"{host}: {reason}" for host, reason in sorted(reasons.items()) if reason]
@@ -181,7 +181,7 @@ class HostCapacity:
         reason = self._exclusion(name, host)
         strict = [rule for rule in self._rules(name, AFFINITY) if rule.strict]
         if not reason and any(self._is_bound_elsewhere(rule, name, host) for rule in strict):
-            return "a guest that it must be with is elsewhere"
+            return "a guest of the same strict affinity rule is on another host"
         return reason
 
     def _exclusion(self, name: str, host: str) -> str:
@@ -191,13 +191,13 @@ class HostCapacity:
         if tied is not None and tied.host != host:
             return f"it can run on {tied.host} only: {tied.reason}"
         if self._is_stale_copy(name, host):
-            return "an older start of it is alive there, and is to be killed first"
+            return "an outdated instance of it still runs there"
         for rule in self._rules(name, ""):
             if rule.strict and host not in rule.hosts:
-                return "a strict rule names other hosts"
+                return "a strict rule requires other hosts"
         for rule in self._rules(name, ANTI_AFFINITY):
             if rule.strict and self._beside(rule, name, host):
-                return "a guest is there that it must be apart from"
+                return "a guest of the same strict anti-affinity rule is there"
         return ""
 
     def _is_stale_copy(self, name: str, host: str) -> bool:

@@ -128,13 +128,14 @@ def unfenced_reason(case: HostCase) -> str:
     """Return why a silent host is not fenced, or ""."""
     policy = case.view.policy
     if not _is_occupied(case):
-        return "no guest of high availability runs there"
+        return "it runs no guests of high availability"
     if not case.registry.armed:
         return "high availability is disarmed"
     if not case.is_missed:
-        return "no majority of the hosts says that it is gone"
+        return "no majority of the hosts reports it as silent"
     if not safety.fences_left(case.name, case.state.fenced_s, policy):
-        return f"{policy.max_fences} others were fenced in {policy.fence_window_s:.0f} s"
+        window = f"{policy.fence_window_s:.0f} s"
+        return f"{policy.max_fences} other hosts were fenced within {window} (max_fences)"
     return ""
 
 
@@ -235,7 +236,7 @@ def no_proof_reason(case: HostCase) -> str:
     armed = host_state.armed and host_state.boot == case.record.boot
     if not case.has_votes or (armed and case.is_on_same_terms):
         return ""
-    reason = "it had no watchdog that was armed"
+    reason = "its watchdog was not armed"
     if armed:
         reason = (
             f"its watchdog proves nothing: its agent has "
@@ -243,7 +244,7 @@ def no_proof_reason(case: HostCase) -> str:
         )
     result = case.view.fences.get(case.name)
     if not case.view.fence_levels.get(case.name):
-        return f"it has no fence, and {reason.removeprefix('it ')}"
+        return f"it has no fence, and {reason}"
     if result is not None and messages.question(result.attempt) == case.question:
-        return f"its fence says {result.outcome}, and {reason}"
+        return f"the result of fencing it is {result.outcome}, and {reason}"
     return ""

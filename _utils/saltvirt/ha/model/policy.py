@@ -39,8 +39,8 @@ class Terms(Message):
     def differs(self, reference: Terms) -> str:
         """Return how the terms of two machines differ, or ""."""
         if not self.times or not reference.times:
-            return "an older version, which does not announce its times"
-        differences = ["other times"] if self.times != reference.times else []
+            return "an older version, which does not announce its timeouts"
+        differences = ["other timeouts"] if self.times != reference.times else []
         differences += ["another program"] if self.program != reference.program else []
         return " and ".join(differences)
 

@@ -207,7 +207,7 @@ function heard(tag, data) {
   const parts = tag.split("/");
   if (parts[1] === "run" && parts[3] === "ret") ended(parts[2], data);
   else if (parts[0] === "salt" && parts[1] === "virt" && parts.length === 5) step(parts, data);
-  else if (tag.startsWith("salt/virt/ha/wish")) { armed_at = 0; look_soon(); }
+  else if (tag.startsWith("salt/virt/ha/request")) { armed_at = 0; look_soon(); }
   else if (tag.startsWith("salt/engines/libvirt_events") || tag.includes("/lifecycle/")) look_soon();
 }
 

@@ -256,7 +256,7 @@ def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
     DesiredStateStore(cloud.opts).change("the test", make)
     assert init(cloud, "web2", ha={"group": "apart"}).run().details["host"] != "hv000"
     found = init(cloud, "web3", ha={"group": "few"}, host="hv002").check()
-    assert "a strict rule names other hosts" in found.comment
+    assert "a strict rule requires other hosts" in found.comment
     assert "web2" in wishes(cloud).rules["apart"].guests
     del cloud.opts["virt"]["ha"]["members"]["hv002"]
     with pytest.raises(errors.Refused, match="hv002: is not a member of high availability"):

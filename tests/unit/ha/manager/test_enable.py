@@ -100,7 +100,7 @@ def test_a_guest_is_given_with_what_was_asked(cloud):
         "hv000", "started", 3, 2, False)  # fmt: skip
     assert (kept.agent_silent_s, kept.size.memory_kib) == (90, 1 << 20)
     [(tag, data)] = cloud.told
-    assert (tag, data["verb"], data["about"]) == ("salt/virt/ha/wish", "ha_enable", "web1")
+    assert (tag, data["verb"], data["about"]) == ("salt/virt/ha/request", "ha_enable", "web1")
     assert json.dumps(answer)
 
 
@@ -993,7 +993,7 @@ def test_where_guests_would_go_is_by_what_hosts_say_now(cloud):
     rule(cloud, "only", guests="web1", hosts="hv000").run()
     answer = operation.perform(Simulate(cloud, "hv000"), test=True)
     assert answer["retcode"] == 1
-    assert "a strict rule names other hosts" in answer["hv000"]["unplaced"]["web1"]
+    assert "a strict rule requires other hosts" in answer["hv000"]["unplaced"]["web1"]
     cloud.dead = {"hv002"}
     assert set(Simulate(cloud, "hv001").run().details["silent"]) == {"hv002"}
     with pytest.raises(errors.ConnectionFailed):
@@ -1115,7 +1115,7 @@ def elsewhere(cloud):
 
     def run(host, **told):
         cloud.told_minions.append((host, told))
-        return {"state": cloud.says[host], "words": "a\x1b[2Jb" if cloud.says[host] == "?" else ""}
+        return {"state": cloud.says[host], "message": "a\x1b[2Jb"}
 
     cloud.virt_ha_fence = run
     return cloud
@@ -1147,8 +1147,9 @@ def test_a_host_that_is_gone_is_passed_over(elsewhere, engine):
 @pytest.mark.parametrize("says", ["on", "timed out", "?"])
 def test_what_no_host_sees_off_is_not_proven_to_be(elsewhere, says):
     elsewhere.says = dict.fromkeys(elsewhere.says, says)
-    with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off"):
+    with pytest.raises(errors.OperationFailed, match="hv000 is not proven to be off") as raised:
         FenceHost(elsewhere, "hv000").run()
+    assert "\x1b" not in raised.value.text
     assert wishes(elsewhere).confirmed == {}
 
 

@@ -390,10 +390,10 @@ def test_a_guest_that_grew_and_takes_what_is_kept_for_a_loss_is_told_once(keeps,
     assert told() == []
     still.hosts = grown(7)
     why = "if hv1 failed, no host would have capacity for on-hv1"
-    assert told() == [("hv1", "kept", "short", why)]
+    assert told() == [("hv1", "sufficient", "insufficient", why)]
     assert told() == []
     still.hosts = grown(1)
-    assert told() == [("hv1", "short", "kept", "there is capacity for all guests")]
+    assert told() == [("hv1", "insufficient", "sufficient", "there is capacity for all guests")]
 
 
 def test_by_wishes_that_cannot_be_read_no_guest_is_forgotten(still, opts):
@@ -768,13 +768,13 @@ def test_a_guest_that_is_taken_back_leaves_no_definition(cloud):
 
 
 def test_what_a_host_did_is_in_the_journal(cloud, opts):
-    body = {"action": "start", "guest": "web1", "why": "it is\nits own", "at": 7}
+    body = {"action": "start", "guest": "web1", "reason": "it is\nits own", "at": 7}
     cloud.inbox.receive("hv1", "journal", body)
     cloud.inbox.receive("hv1", "journal", {})
     cloud.inbox.receive("hv1", "unknown", {})
     cloud.safe_beat()
     lines = HaJournal(opts).last(2)
-    assert (lines[0]["action"], lines[0]["why"]) == ("start", "it is its own")
+    assert (lines[0]["action"], lines[0]["reason"]) == ("start", "it is its own")
 
 
 # -- the hosts' room -------------------------------------------------------------------------------

@@ -161,10 +161,10 @@ def test_a_file_of_another_version_is_not_taken_for_an_empty_one(tmp_path):
 def test_the_journal_has_the_last_lines_and_an_end(tmp_path):
     journal = HaJournal({"cachedir": str(tmp_path)}, max_bytes=2000)
     for count in range(100):
-        journal.write("host", f"hv{count}", why="a\nb\x1b[31m")
+        journal.write("host", f"hv{count}", reason="a\nb\x1b[31m")
     found = journal.last(5)
     assert [one["name"] for one in found] == [f"hv{count}" for count in range(95, 100)]
-    assert found[-1]["why"] == "a b\\x1b[31m"
+    assert found[-1]["reason"] == "a b\\x1b[31m"
     sizes = [path.stat().st_size for path in journal.path.parent.glob("journal.jsonl*")]
     assert len(sizes) == 2 and max(sizes) < 2200
 

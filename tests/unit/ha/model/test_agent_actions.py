@@ -61,14 +61,14 @@ GIVEN_UP = {"h1": HostRecord(UP, boot=2, dead_before=2)}
 
 
 def test_a_host_that_was_given_up_kills_what_is_alive_and_does_nothing_else():
-    why = "the others have proven that this host is gone"
+    why = "this host was given up"
     done = acts(THREE, hosts=GIVEN_UP, works=True, watchdog=True)
     assert told(done) == [("kill", "web1", why), ("kill", "web2", why)]
 
 
 def test_a_host_that_was_given_up_begins_anew_when_nothing_is_alive():
     done = acts({"web1": (record(), OFF)}, hosts=GIVEN_UP, works=True)
-    assert told(done) == [("renew", "", "none of its guests runs any more")]
+    assert told(done) == [("renew", "", "none of its guests is running")]
 
 
 def test_a_host_whose_earlier_boots_are_gone_works_on():
@@ -78,7 +78,7 @@ def test_a_host_whose_earlier_boots_are_gone_works_on():
 
 def test_a_host_that_is_cut_off_kills_its_guests_when_its_watchdog_broke_unseen():
     done = acts(THREE, lease=False, state={"believed": True}, watchdog=True)
-    why = "it is cut off, and its watchdog does not work"
+    why = "this host is disconnected, and its watchdog does not work"
     assert told(done) == [("kill", "web1", why), ("kill", "web2", why)]
 
 
@@ -99,7 +99,7 @@ def test_else_nothing_is_killed(lease, believed, works):
      (MINE, False, True, False), (MINE, True, False, False)],
 )  # fmt: skip
 def test_a_watchdog_is_armed_where_guests_run_or_are_to(guests, watchdog, lease, armed):
-    why = "guests of high availability run here, or are to"
+    why = "guests of high availability run here or are to be started here"
     done = told(acts(guests, lease, watchdog=watchdog))
     assert (("arm", "", why) in done) is armed
 
@@ -160,7 +160,9 @@ def test_it_is_put_at_rest_when_enough_know_or_nothing_runs_in_this_boot(
 
 def test_why_it_is_put_at_rest():
     found = acts({}, state={"unpledged": 50}, works=True, beats={"h2": knows(50)})
-    assert told(found) == [("disarm", "", "no guest needs it, and it is known: working")]
+    assert told(found) == [
+        ("disarm", "", "no guest needs it, and its peers know it (phase working)")
+    ]
 
 
 # -- guests that are its own -----------------------------------------------------------------------
@@ -243,8 +245,8 @@ def test_the_watchdog_goes_first():
 # -- guests that are not ---------------------------------------------------------------------------
 
 
-NOT_MINE = "it is no longer this host's"
-ELSEWHERE = "it lives elsewhere"
+NOT_MINE = "it no longer belongs to this host"
+ELSEWHERE = "it is on another host"
 COMES = record("h2", target="h1", target_boot=1)
 NOWHERE = record("", boot=0, run=False)
 
@@ -303,8 +305,8 @@ def test_a_definition_that_is_older_than_what_was_told_since_goes(last, there, t
 
 
 TAKES = record("h2", taker="h1", changed=7)
-ASK = ("lease", 7, "", "its disks' lease is asked for")
-LET_GO = ("kill", 0, "", "its disks' lease is no longer this host's")
+ASK = ("lease", 7, "", "the lease of its disks is requested")
+LET_GO = ("kill", 0, "", "this host no longer has the lease of its disks")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_a_lease_is_got_when_asked_for_and_kept_until_its_guest_starts(of, has, 
 # -- an agent that stops ---------------------------------------------------------------------------
 
 
-ENDS = [("exit", "", "its watchdog is at rest, and that is known")]
+ENDS = [("exit", "", "its watchdog is disarmed, and its peers know it")]
 # it said so in beat 60, which h2 has heard
 RESTS = {"phase": messages.RESTING, "phase_seq": 60, "stop_since_s": NOW_S - 1}
 
@@ -395,7 +397,7 @@ def test_what_lives_elsewhere_is_killed_before_it_ends_and_nothing_else_is_done(
 
 LEAVES = {"phase": messages.LEAVING, "phase_seq": 60, "stop_since_s": NOW_S - 1}
 IS_OVER = {**LEAVES, "phase": messages.SHUT_DOWN}
-GOES = [("power off", "", "none of its guests runs here any more")]
+GOES = [("power off", "", "none of its guests is running")]
 DOWN = {"web1": (record(), OFF), "web2": (record("h2"), OFF), "db1": (record("h2"), RUNS)}
 
 
@@ -411,7 +413,7 @@ def shuts_down(guests, state, policy=FAILOVER, **more):
 )  # fmt: skip
 def test_its_guests_are_shut_down(policy, asked, way):
     guests = {**LOST, "web2": (record(), GuestStatus(1, messages.STARTING)), "db1": (record(), OFF)}
-    why = f"the host shuts down: {way}"
+    why = f"the host is shutting down: {way}"
     done = shuts_down(guests, LEAVES, policy, request=asked, works=True)
     assert told(done) == [("feed", "", ""), ("stop", "web1", why), ("stop", "web2", why)]
 
@@ -419,7 +421,7 @@ def test_its_guests_are_shut_down(policy, asked, way):
 @pytest.mark.parametrize(
     "stop_since_s, done",
     [(WAITED_S + 0.1, [("migrate", "web1", "")]),
-     (WAITED_S, [("stop", "web1", "the host shuts down: migrate")])],
+     (WAITED_S, [("stop", "web1", "the host is shutting down: migrate")])],
 )  # fmt: skip
 def test_those_that_migrate_have_their_time_for_it(stop_since_s, done):
     guests = {"web1": (record(target="h2"), RUNS)}

@@ -91,7 +91,7 @@ def there(host="h1", **guests):
     return {host: grants(host, guests=guests)}
 
 
-EMPTY = "a person wants it empty"
+EMPTY = "maintenance was requested"
 
 
 # -- who decides -----------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_guests_that_nothing_happens_to_are_the_very_objects_which_are_not_looke
 def test_a_host_is_given_up_by_the_version_in_which_it_is_written():
     hosts = {"h1": HostRecord(SUSPECTED, boot=1)}
     found = decided(hosts, {"web1": record(changed=2)}, GONE, maintenance=frozenset({"h3"}))
-    why = "a majority does not hear it"
+    why = "a majority of the hosts receives no heartbeats from it"
     assert found.state.saved.registry.hosts["h1"] == HostRecord(FENCING, why, 1, ballot=VERSION + 1)
     assert found.changes[0] == StateChange("host", "h1", SUSPECTED, FENCING, why)
     assert [one.name for one in found.changes] == ["h1", "h3", "web1"]
@@ -320,7 +320,7 @@ def test_hosts_that_were_given_up_are_in_order_whichever_was_first():
     assert after(led={"fenced_s": {"h3": NOW_S - 1, "h2": NOW_S - 2}}).fences == ("h2", "h3")
 
 
-NO_GUEST = "no guest of high availability runs there"
+NO_GUEST = "it runs no guests of high availability"
 
 
 @pytest.mark.parametrize(
@@ -362,10 +362,14 @@ def test_guests_are_started_by_priority_then_by_name_while_there_is_room(priorit
         policy=replace(POLICY, starts_at_once=1),
     ).guests  # fmt: skip
     (other,) = {"web1", "db1"} - {first}
-    placed = replace(DOWN, reason="it gets a place", host="h1", boot=1, run=True, last="h1",
-                     epoch=2, locations=(GuestLocation("h1", 1),), changed=VERSION + 1)  # fmt: skip
+    placed = replace(DOWN, reason="a host was selected for it", host="h1", boot=1, run=True,
+                     last="h1", epoch=2, locations=(GuestLocation("h1", 1),),
+                     changed=VERSION + 1)  # fmt: skip
     assert found[first] == placed
-    assert (found[other].state, found[other].reason) == (BLOCKED, "h1: as many start as may")
+    assert (found[other].state, found[other].reason) == (
+        BLOCKED,
+        "h1: the maximum number of guests is already starting",
+    )
 
 
 @pytest.mark.parametrize("epoch, since_s", [(1, NOW_S - 50), (2, NOW_S), (None, NOW_S)])
@@ -393,7 +397,7 @@ def test_a_guest_that_is_new_is_recorded_and_its_host_asked():
 
 def test_a_guest_that_is_new_and_has_no_host_is_free():
     found = decided(guests={"web1": wanted(host="")})
-    why = "its host says that it does not run"
+    why = "its host reports that it does not run"
     assert found.changes == (StateChange("guest", "web1", NEW, RECOVERING, why),)
 
 
@@ -430,7 +434,7 @@ def test_the_same_reason_again_is_no_change():
 
 
 def test_a_guests_new_state_is_said_though_the_reason_is_the_same():
-    of = replace(DOWN, state=PLACED, reason="it is proven that it runs nowhere",
+    of = replace(DOWN, state=PLACED, reason="it is proven that it does not run anywhere",
                  host="h1", boot=1, run=True, locations=(GuestLocation("h1", 1),))  # fmt: skip
     hosts = {"h1": HostRecord(FENCED, boot=1, dead_before=2)}
     found = decided(hosts, {"web1": of}, {"h1": None})

@@ -53,7 +53,7 @@ def test_a_guest_is_taken_from_a_host_that_lost_its_pool(pools, lost):
     assert guest_failover.has_no_storage(made.case(beats=[told], pools=pools)) is lost
     sees = made.seen([made.beat(**LOST)], pools=pools, guests={"web1": made.wanted()})
     room = host_capacity.HostCapacity(sees, made.registry(), NOW_S)
-    assert room.usable("h1", "web1") == ("does not reach its storage" if lost else "")
+    assert room.usable("h1", "web1") == ("it cannot reach its storage" if lost else "")
 
 
 def test_of_a_host_of_an_older_version_one_number_counts_for_all():

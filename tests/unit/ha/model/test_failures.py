@@ -13,9 +13,9 @@ RUNS = GuestStatus(1, messages.RUNNING)
 @pytest.mark.parametrize(
     "state, said",
     [
-        (messages.CRASHED, "QEMU or its kernel crashed"),
+        (messages.CRASHED, "QEMU or the guest's kernel crashed"),
         (messages.FAILED, "it did not start"),
-        (messages.STOPPED, "it went down by itself"),
+        (messages.STOPPED, "it shut down by itself"),
         (messages.STARTING, ""),
         (messages.RUNNING, ""),
         (messages.INCOMING, ""),

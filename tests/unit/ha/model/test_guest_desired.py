@@ -94,7 +94,7 @@ def test_one_that_is_on_no_host_is_placed_anywhere():
     row = transitions.next_guest_row(case)
     assert row.condition is guest_desired.is_nowhere
     assert row.apply(case, 9) == HaGuestRecord(
-        "recovering", "its host says that it does not run", changed=9
+        "recovering", "its host reports that it does not run", changed=9
     )
 
 
@@ -102,14 +102,14 @@ def test_one_that_is_on_no_host_is_placed_anywhere():
     "there, of, state, after",
     [
         (messages.RUNNING, FRESH, UP, HaGuestRecord(
-            "placed", "it runs there already", epoch=4, host="h1", boot=1, run=True, changed=9,
-            locations=(GuestLocation("h1", 1),), last="h1")),
+            "placed", "it already runs on its host", epoch=4, host="h1", boot=1, run=True,
+            changed=9, locations=(GuestLocation("h1", 1),), last="h1")),
         (messages.OFF, FRESH, UP, HaGuestRecord(
-            "recovering", "its host says that it does not run", epoch=3, changed=9, last="h1")),
+            "recovering", "its host reports that it does not run", epoch=3, changed=9, last="h1")),
         (None, ASSUMED, UP, HaGuestRecord(
-            "recovering", "its host says that it does not run", epoch=0, changed=9, last="h1")),
+            "recovering", "its host reports that it does not run", epoch=0, changed=9, last="h1")),
         (None, FRESH, SUSPECTED, HaGuestRecord(
-            "new", "its host is silent, and may run it", changed=9,
+            "new", "its host is silent and may run it", changed=9,
             locations=(GuestLocation("h1", 1),), last="h1")),
     ],
 )  # fmt: skip
@@ -144,8 +144,8 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
         state="ignored", epoch=7, locations=(), last_request=3, agent_silent_s=60, last="h2"
     )
     case = made.case(old)
-    after = HaGuestRecord("new", "it is looked for where a person left it", epoch=7, changed=9,
-                        last_request=3, agent_silent_s=60)  # fmt: skip
+    after = HaGuestRecord("new", "it is no longer ignored; its host is asked for its state",
+                          epoch=7, changed=9, last_request=3, agent_silent_s=60)  # fmt: skip
     assert made.after(case) == after
     booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
     assert transitions.next_guest_row(booted).condition is guest_desired.is_noticed_anew
@@ -174,7 +174,7 @@ H2_GONE = {"h2": HostRecord(FENCED, boot=1, dead_before=2)}
 def test_one_that_is_to_be_down_is_shut_down_where_it_is(of, hosts, changes):
     case = made.case(of, hosts=hosts, wanted=made.wanted(desired_state=view.STOPPED))
     after = {"run": False, "gentle": True, **changes}
-    why = "it is to be stopped"
+    why = "its desired state is stopped"
     assert made.after(case) == replace(of, state=STOPPED, reason=why, changed=9, **after)
 
 
@@ -198,7 +198,12 @@ def test_one_that_is_to_be_started_gets_a_host_anew_and_all_its_tries(hosts, pla
     }  # fmt: skip
     case = made.case(replace(down, **tried), hosts=hosts)
     assert made.after(case) == replace(
-        down, state="recovering", reason="it is to be started", changed=9, host="", locations=places
+        down,
+        state="recovering",
+        reason="its desired state is started",
+        changed=9,
+        host="",
+        locations=places,
     )
 
 

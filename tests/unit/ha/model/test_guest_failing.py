@@ -10,7 +10,7 @@ from saltvirt.ha.model.registry import ERROR, FENCING, MAINTENANCE, REST, SUSPEC
 from tests.unit.ha.model import made
 
 CRASHED = GuestStatus(1, messages.CRASHED)
-SAID = "it failed: QEMU or its kernel crashed: "
+SAID = "it failed: QEMU or the guest's kernel crashed; "
 TRIES = (guest_failing.may_restart, guest_failing.may_relocate, guest_failing.has_failed)
 
 
@@ -40,9 +40,9 @@ def held(case):
 )
 def test_a_guest_that_failed_is_tried_again_so_often_as_it_may(restarts, relocates, may):
     how = {
-        "may_restart": "once more in place",
-        "may_relocate": "once more elsewhere",
-        "has_failed": "as often as it may",
+        "may_restart": "it is restarted on the same host",
+        "may_relocate": "it is started on another host",
+        "has_failed": "no attempts are left",
     }
     found = held(crashed(made.record(restarts=restarts, relocates=relocates)))
     assert found == {when: SAID + how[when] for when in may}

@@ -175,14 +175,15 @@ def test_it_stays_where_it_is_while_all_is_disarmed(kind):
 
 def test_where_a_person_wants_it_is_followed_once():
     of = case(relocations=wish("h1", number=3))
-    why = "it is where a person wants it"
+    why = "it already runs on the requested host"
     assert made.after(of) == replace(RUNS, last_request=3, reason=why, changed=9)
 
 
 def test_it_is_shut_down_to_be_started_where_a_person_wants_it():
     of = case(relocations=wish("h2", view.RELOCATE, number=3))
     assert made.after(of) == replace(
-        RUNS, state=RECOVERING, reason="a person wants it elsewhere", changed=9, last_request=3,
+        RUNS, state=RECOVERING, reason="an operator requested another host", changed=9,
+        last_request=3,
         host="", run=False, gentle=True, better="h2",
     )  # fmt: skip
 
@@ -400,7 +401,7 @@ def test_one_that_has_arrived_runs_there(of, more, changes):
         "host": "h2", "boot": 1, "last": "h2", "epoch": 5, "run": True, "target": "",
         "target_boot": 0, **changes,
     }  # fmt: skip
-    expected = replace(of, state=PLACED, reason="it has migrated", changed=9, **after)
+    expected = replace(of, state=PLACED, reason="its migration has completed", changed=9, **after)
     assert row.apply(found, 9) == expected
 
 
@@ -456,7 +457,7 @@ def test_one_that_does_not_start_on_the_better_host_goes_back(of, there, back):
     assert guest_migrating.did_not_start_there(found) is back
     if back:
         reason = guest_migrating.going_back_reason(found)
-        assert reason == "it failed: it did not start: back to h1"
+        assert reason == "it failed: it did not start; it is started on h1 again"
 
 
 @pytest.mark.parametrize(
@@ -468,6 +469,7 @@ def test_it_does_not_go_there_again_before_that_host_has_booted_anew(before, aft
     of = replace(WENT, refused=before, failed=("h3",), restarts=1)
     found = case(of, FAILED)
     assert made.after(found) == replace(
-        of, reason="it failed: it did not start: back to h1", changed=9, host="", run=False,
+        of, reason="it failed: it did not start; it is started on h1 again", changed=9, host="",
+        run=False,
         gentle=True, better="h1", origin="", refused=after, failed=("h2", "h3"),
     )  # fmt: skip

@@ -103,8 +103,8 @@ def test_which_host_a_guest_gets(of, hosts, chosen):
 @pytest.mark.parametrize("of, busy, chosen, why", [
     ({}, "h2", "h1", ""),
     ({}, "h1", "h2", ""),
-    ({"better": "h2"}, "h2", "", "h2: as many start as may"),
-    ({}, "h1 h2", "", "h1, h2: as many start as may"),
+    ({"better": "h2"}, "h2", "", "h2: the maximum number of guests is already starting"),
+    ({}, "h1 h2", "", "h1, h2: the maximum number of guests is already starting"),
 ])  # fmt: skip
 def test_where_as_many_start_as_may_no_other_starts(of, busy, chosen, why):
     view = made.seen(

@@ -199,8 +199,8 @@ def test_a_majority_misses_a_host_when_so_many_others_say_so_of_late(beats, gone
     assert hosts.is_to_be_fenced(host) is gone
 
 
-NO_MAJORITY = "no majority of the hosts says that it is gone"
-NO_GUEST = "no guest of high availability runs there"
+NO_MAJORITY = "no majority of the hosts reports it as silent"
+NO_GUEST = "it runs no guests of high availability"
 LATELY = {"h2": NOW_S, "h3": NOW_S}
 
 
@@ -222,7 +222,11 @@ LATELY = {"h2": NOW_S, "h3": NOW_S}
         ),
         (MINE, {"known": {"armed": False}}, "high availability is disarmed"),
         (MINE, {"beats": SILENT}, NO_MAJORITY),
-        (MINE, {"led": {"fenced_s": LATELY}}, "2 others were fenced in 600 s"),
+        (
+            MINE,
+            {"led": {"fenced_s": LATELY}},
+            "2 other hosts were fenced within 600 s (max_fences)",
+        ),
         (MINE, {"led": {"fenced_s": {"h2": NOW_S}}}, ""),
         (MINE, {"led": {"fenced_s": {**LATELY, "h1": NOW_S}}}, ""),
     ],
@@ -287,7 +291,7 @@ def test_a_watchdog_has_fired_so_long_after_the_promises_of_this_question(since,
     assert hosts.watchdog_fired(case(FENCING, pledge=pledge, led={"voted_s": since})) is fired
 
 
-NO_FENCE = "it has no fence, and had no watchdog that was armed"
+NO_FENCE = "it has no fence, and its watchdog was not armed"
 FENCES = {"fence_levels": {"h1": 1}}
 
 
@@ -306,7 +310,7 @@ FENCES = {"fence_levels": {"h1": 1}}
         (promise(), None, {**FENCES, "fences": {"h1": FenceResult("1.3.0", "on")}}, ""),
         (
             promise(), None, {**FENCES, "fences": {"h1": FenceResult("1.4.0", "timed out")}},
-            "its fence says timed out, and it had no watchdog that was armed",
+            "the result of fencing it is timed out, and its watchdog was not armed",
         ),
         (promise(), ARMED, {**FENCES, "fences": {"h1": FenceResult("1.4.0", "on")}}, ""),
     ],

@@ -54,12 +54,12 @@ def sized(**gib):
     ({"state": FENCED}, {}, "fenced"),
     ({}, {"at_s": made.NOW_S - 5.9}, ""),
     ({}, {"at_s": made.NOW_S - 6}, "silent"),
-    ({"boot": 2}, {}, "it shuts down"),
-    ({}, {"phase": messages.LEAVING}, "it shuts down"),
-    ({}, {"phase": messages.RESTING}, "it shuts down"),
+    ({"boot": 2}, {}, "it is shutting down"),
+    ({}, {"phase": messages.LEAVING}, "it is shutting down"),
+    ({}, {"phase": messages.RESTING}, "it is shutting down"),
     ({}, {"storage_silent_s": 0.0}, ""),
     ({}, {"storage_silent_s": 9.9}, ""),
-    ({}, {"storage_silent_s": 10}, "does not reach its storage"),
+    ({}, {"storage_silent_s": 10}, "it cannot reach its storage"),
 ])  # fmt: skip
 def test_a_host_takes_guests_while_it_is_up_and_heard_and_well(host, beat, why):
     hosts = {"h1": HostRecord(**{"state": UP, "boot": 1, **host})}
@@ -80,10 +80,10 @@ def test_a_host_that_was_never_heard_is_silent():
 def test_a_host_takes_no_guest_before_its_room_is_known():
     rooms = sized(h2=8)
     found = room(placement_hosts=rooms, hosts={"h3": HostRecord(FENCED)})
-    why = "h1: its room is not known yet; h3: fenced"
+    why = "h1: its capacity is not known yet; h3: fenced"
     assert found.ranked("web1") == (["h2"], why)
     assert room(placement_hosts={}, members=("h1", "h2")).ranked("web1") == (
-        [], "h1: its room is not known yet; h2: its room is not known yet",
+        [], "h1: its capacity is not known yet; h2: its capacity is not known yet",
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_a_guest_without_any_room_has_the_reason_of_each_host_in_order():
     assert found.ranked("web1")[0] == ["h1"]
     ranked, why = found.ranked("web1", ["h1"])
     assert ranked == []
-    assert why.startswith("h1: it failed there; h3: in maintenance; h2: ")
+    assert why.startswith("h1: the guest failed there; h3: in maintenance; h2: ")
 
 
 def test_a_guest_that_all_hosts_take_has_no_reason():
@@ -105,17 +105,17 @@ def test_a_guest_that_all_hosts_take_has_no_reason():
 
 @pytest.mark.parametrize("rule, host, why", [
     (GuestRule(("web1",), "", {"h1": 0}), "h1", ""),
-    (GuestRule(("web1",), "", {"h1": 0}), "h3", "a strict rule names other hosts"),
+    (GuestRule(("web1",), "", {"h1": 0}), "h3", "a strict rule requires other hosts"),
     (GuestRule(("web1",), "", {"h1": 0}, strict=False), "h3", ""),
     (GuestRule(("web2",), "", {"h1": 0}), "h3", ""),
     (GuestRule(("web1", "web2"), ANTI_AFFINITY), "h2", (
-        "a guest is there that it must be apart from"
+        "a guest of the same strict anti-affinity rule is there"
     )),
     (GuestRule(("web1", "web2"), ANTI_AFFINITY), "h1", ""),
     (GuestRule(("web1", "web2"), ANTI_AFFINITY, strict=False), "h2", ""),
     (GuestRule(("web2", "web3"), ANTI_AFFINITY), "h2", ""),
     (BOTH, "h2", ""),
-    (BOTH, "h3", "a guest that it must be with is elsewhere"),
+    (BOTH, "h3", "a guest of the same strict affinity rule is on another host"),
     (GuestRule(("web1", "web2"), AFFINITY, strict=False), "h3", ""),
     (GuestRule(("web2", "web3"), AFFINITY), "h3", ""),
     (GuestRule(("web1", "web4"), AFFINITY), "h3", ""),  # that one is nowhere
@@ -147,7 +147,7 @@ def test_a_guest_that_is_tied_to_a_host_goes_to_no_other():
 def test_a_host_gets_no_guest_of_which_an_older_start_is_alive_there(there, record, left_over):
     records = {"web1": record} if record else {}
     beat = made.beat("h2", guests={"web1": there} if there else {})
-    why = "an older start of it is alive there, and is to be killed first" if left_over else ""
+    why = "an outdated instance of it still runs there" if left_over else ""
     assert room(records, beats=[beat]).conflict("web1", "h2") == why
 
 
@@ -313,7 +313,7 @@ def test_guests_that_must_be_together_leave_a_host_one_after_the_other_where_all
                  rules=(BOTH,))  # fmt: skip
     if beat is None:
         del found.view.beats["h1"]
-    why = "" if emptied else "a guest that it must be with is elsewhere"
+    why = "" if emptied else "a guest of the same strict affinity rule is on another host"
     assert found.conflict("web1", "h2") == why
 
 

@@ -149,4 +149,4 @@ def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
     assert (done.better, done.origin, done.host, done.run) == ("h3", "", "", False)
     assert (done.refused, done.restarts, done.relocates) == (
         (registry.GuestLocation("h1", 1),), 0, 0)  # fmt: skip
-    assert done.reason == "it failed: it did not start: back to h3"
+    assert done.reason == "it failed: it did not start; it is started on h3 again"

@@ -51,7 +51,7 @@ WORDS = {
     frames.DEFINITION: {"name": "web1", "digest": "d", "xml": XML, "size": SIZE},
     frames.FENCE: FenceRequest("hv3", "1.1.1", FenceSetting("fence_none", {"ip": "x"})).to_answer(),
     frames.FENCED: FenceReply("hv3", "1.1.1", "off", "it is off").to_answer(),
-    frames.JOURNAL: {"action": "start", "guest": "web1", "why": "because"},
+    frames.JOURNAL: {"action": "start", "guest": "web1", "reason": "because"},
     frames.INCOMING: {"guest": "web1", "epoch": 1},
     frames.INCOMING_ANSWER: {"guest": "web1", "epoch": 1, "yes": True},
 }  # fmt: skip
@@ -166,4 +166,4 @@ def test_a_master_takes_no_harm(kind, tmp_path):
 
     hold(kind, hear)
     for line in HaJournal(opts).last(10):
-        assert line["what"] == "host" and line["name"] == "hv1"
+        assert line["kind"] == "host" and line["name"] == "hv1"

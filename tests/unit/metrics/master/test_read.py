@@ -11,7 +11,8 @@ from saltvirt.placement.policy import PlacementPolicy
 
 STATUS = {
     "configured": True, "armed": False, "problems": ["hv2 is fencing"],
-    "engine": {"running": True, "why": "", "leading": False, "leader": "other", "settled": True},
+    "engine": {"running": True, "problem": "", "leading": False, "leader": "other",
+               "settled": True},
     "hosts": {"hv1": {"state": "up", "unplaced": ["a", "b"]},
               "hv2": {"state": "fencing", "unplaced": []}},
     "guests": {"a": {"state": "blocked"}},
