@@ -110,7 +110,7 @@ site: ## the manuals as a site in build/site, with the references from the docst
 wheel: ## what pip installs on masters and hypervisors, into build/wheel
 	$(LAB) wheel $(ARGS)
 
-changelog: ## what the fragments in changelog.d would become
+changelog: ## what the fragments in docs/changelog.d would become
 	$(LAB) release --draft
 
 release: ## set the version, write the fragments into CHANGELOG.md: make release VERSION=1.2.0

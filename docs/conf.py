@@ -14,7 +14,7 @@ release = version = releases.version()
 
 extensions = ["myst_parser"]
 root_doc = "docs/index"
-include_patterns = ["docs/**", "*.md", "changelog.d/README.md", "tests/*/README.md"]
+include_patterns = ["docs/**", "*.md", "tests/*/README.md"]
 exclude_patterns = ["build", "tests/golden"]
 source_suffix = {".md": "markdown"}
 

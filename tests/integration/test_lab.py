@@ -34,7 +34,7 @@ def test_minions_see_what_is_served_and_not_tests_or_docs(lab):
     assert "_modules/virt.py" in served
     assert "libvirt/init.sls" in served
     assert "debian.qcow2" in served
-    hidden = {"tests", "docs", "changelog.d", ".ci", ".github", "Makefile", "pyproject.toml", "src"}
+    hidden = {"tests", "docs", ".ci", ".github", "Makefile", "pyproject.toml", "src"}
     assert not [path for path in served if path.split("/")[0] in hidden]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.tools import api, docs
 
 BUILT = api.REPOSITORY / "build/site"
-_PAGES = ("*.md", "changelog.d/README.md", "tests/*.md", "tests/*/*.md", "docs/**/*.*")
+_PAGES = ("*.md", "tests/*.md", "tests/*/*.md", "docs/**/*.*")
 
 
 def build(built=BUILT, *more):

@@ -127,10 +127,12 @@ KINDS = [kind["directory"] for kind in TOWNCRIER["type"]]
 
 
 def test_each_fragment_is_of_a_kind_that_the_changelog_has():
-    fragments = [path.name for path in (TREE / "changelog.d").iterdir() if path.name != "README.md"]
+    names = [path.name for path in (TREE / "docs/changelog.d").iterdir()]
+    fragments = [name for name in names if name != "README.md"]
     named = re.compile(rf"(\d+|\+[\w-]+)\.({'|'.join(KINDS)})(\.\d+)?\.md")
     assert [name for name in fragments if not named.fullmatch(name)] == []
-    assert [kind for kind in KINDS if f"| `{kind}` |" not in read("changelog.d/README.md")] == []
+    table = read("docs/changelog.d/README.md")
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in table] == []
 
 
 @pytest.fixture
@@ -139,16 +141,16 @@ def tree(tmp_path):
     for name in ("pyproject.toml", "CHANGELOG.md", release.VERSION):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TREE / name, tmp_path / name)
-    (tmp_path / "changelog.d").mkdir()
-    (tmp_path / "changelog.d/14.added.md").write_text("`virt.addresses` on the master.\n")
-    (tmp_path / "changelog.d/+boot.fixed.md").write_text("A guest boots twice no more.\n")
+    (tmp_path / "docs/changelog.d").mkdir(parents=True)
+    (tmp_path / "docs/changelog.d/14.added.md").write_text("`virt.addresses` on the master.\n")
+    (tmp_path / "docs/changelog.d/+boot.fixed.md").write_text("A guest boots twice no more.\n")
     return tmp_path
 
 
 def test_a_release_takes_the_fragments_and_sets_the_version(tree):
     assert release.release("1.2.0", tree) is None
     assert release.version(tree) == "1.2.0"
-    assert list((tree / "changelog.d").iterdir()) == []
+    assert list((tree / "docs/changelog.d").iterdir()) == []
     text = (tree / "CHANGELOG.md").read_text()
     head = re.search(r"## 1\.2\.0 \(.*?\)(.*?)## 0\.9\.0 \(", text, re.DOTALL)[1]
     assert re.findall("### (.*)", head) == ["Added", "Fixed"]
@@ -162,4 +164,4 @@ def test_a_release_of_no_version_changes_nothing(tree, wrong):
     before = (tree / "CHANGELOG.md").read_text()
     assert "is no version" in release.release(wrong, tree)
     assert (tree / "CHANGELOG.md").read_text() == before
-    assert len(list((tree / "changelog.d").iterdir())) == 2
+    assert len(list((tree / "docs/changelog.d").iterdir())) == 2
