@@ -497,9 +497,9 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
 
     :return: ``interface``; ``files``: paths to the new content, without the values of settings that
         contain passwords or keys, or None for a file that would be deleted; ``commands`` that would
-        be run; ``there``: whether the bridge exists; ``made``: whether Salt Virt created it (also
-        if it is configured but not up), then with its ``vlan``, ``type`` and, if it is on another
-        one, ``interface``. If ``there`` or ``made`` is True, nothing would be done
+        be run; ``exists``: whether the bridge exists; ``created``: whether Salt Virt created it
+        (also if it is configured but not up), then with its ``vlan``, ``type`` and, if it is on
+        another one, ``interface``. If ``exists`` or ``created`` is True, nothing would be done
 
     CLI Example:
 
@@ -509,7 +509,7 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
     """
     is_ovs = _is_ovs(type, vlan)
     record = bridges.bridge_record(bridge)
-    status = {"there": bridges.exists(bridge), "made": bool(record)}
+    status = {"exists": bridges.exists(bridge), "created": bool(record)}
     if record:
         interface_below = interface if bridges.is_over(record, interface) else record["interface"]
         return {
@@ -518,7 +518,7 @@ def bridge_plan(bridge="br0", interface=None, vlan=None, type="linux"):
             "vlan": record["vlan"],
             "type": record["type"],
         }
-    if status["there"]:
+    if status["exists"]:
         return status
     if is_ovs:
         plan = bridges.plan_ovs(bridge, interface)

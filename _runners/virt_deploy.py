@@ -62,7 +62,7 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
 
     :return: under the deployment's name ``result`` (False if a guest failed), ``comment``,
         ``changes``: guest to ``old`` and ``new`` host, and changes of ``ha`` and ``backup``;
-        ``there``, ``differs``, ``unlisted``, ``failed``
+        ``existing``, ``differs``, ``unlisted``, ``failed``
 
     CLI Example:
 

@@ -86,9 +86,9 @@ def test_it_runs_on_when_its_host_dies_and_is_made_nowhere_a_second_time(cloud):
     lab.power_off(host)
     _, found = deployed(cloud, True)  # it may be started elsewhere by then
     assert found["changes"] == {}, found
-    assert NAME in found["there"] or "is managed by high availability" in found["failed"][NAME], (
-        found
-    )
+    assert (
+        NAME in found["existing"] or "is managed by high availability" in found["failed"][NAME]
+    ), found
     cloud.comes_elsewhere(NAME, host, 120)
     cloud.back(host)
     cloud.well(180)

@@ -89,7 +89,7 @@ def test_what_is_killed_is_brought_to_its_end(cloud, killed, phase):
         left = cloud.call("hv1", "virt.answer", "virt.leftovers")["said"]["return"]
         assert left["unfinished"] == []
         assert name not in cloud.exec("hv2", "virsh list --all --name").stdout
-        assert deployed(cloud, name)[f"d-{name}"]["comment"] == "1 there"
+        assert deployed(cloud, name)[f"d-{name}"]["comment"] == "existing: 1"
     finally:
         cloud.exec("master", "pkill -9 -f '[s]alt-run virt.deployed'", check=False)
         cloud.wait(lambda: purged(cloud, name), f"{name} is removed", every_s=2)

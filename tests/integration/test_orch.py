@@ -53,7 +53,7 @@ def test_a_deployment_is_made_left_and_removed_only_on_request(cloud):
     assert len({done["changes"][name]["new"] for name in ("web1", "web2")}) == 2
     assert sum(map(len, where(cloud).values())) == 3
     again = orchestrate(cloud, SHOP)
-    assert (again["result"], again["changes"], again["comment"]) == (True, {}, "3 there")
+    assert (again["result"], again["changes"], again["comment"]) == (True, {}, "existing: 3")
     other = cloud.hosts[0]
     cloud.exec(other, "cat > /tmp/o.xml && virsh define /tmp/o.xml", input=guest("other"))
     before = where(cloud)

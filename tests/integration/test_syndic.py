@@ -84,7 +84,7 @@ VERBS = [
     ("purge", ["s2"], {}, 0, "the syndic's master has the key"),
     ("authorize", ["s3", "hv2"], {}, 1, "hv2 is below a syndic"),
     ("init", ["s3", 1, 64, IMAGE], {"host": "hv2"}, 1, "hv2 is below a syndic"),
-    ("deployed", [{"s1": {"mem": 64, "cpu": 1, "seed": False}}], {}, 0, "1 there"),
+    ("deployed", [{"s1": {"mem": 64, "cpu": 1, "seed": False}}], {}, 0, "existing: 1"),
     ("seed_eject", ["s1"], {}, 0, "is not a guest that this master created"),
     ("started", ["hv2"], {}, 0, "is not a hypervisor of this master"),
     ("repair", [], {}, 0, "no leftovers"),

@@ -113,7 +113,7 @@ def test_many_guests_are_deployed_and_found_there_the_second_time(cloud):
         made = cloud.run("virt.deployed", guests, "crowd")["crowd"]
         assert made["result"] is True, made["comment"]
         again = cloud.run("virt.deployed", guests, "crowd")["crowd"]
-        assert (again["comment"], again["changes"]) == ("4 there", {})
+        assert (again["comment"], again["changes"]) == ("existing: 4", {})
     finally:
         for daemon in cloud.libvirtds.values():
             for dom in daemon.connection.listAllDomains():

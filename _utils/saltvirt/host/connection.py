@@ -257,7 +257,7 @@ def _open_with_timeout(settings: Connection) -> libvirt.virConnect:
     except TimeoutError:
         hint = "does libvirtd hang?"
         if _is_remote(settings.uri):
-            hint = "is its port shut, or does its libvirtd hang?"
+            hint = "is its port closed, or does its libvirtd hang?"
         raise errors.ConnectionFailed(
             f"cannot connect to {endpoint}: it does not answer within {settings.timeout_s} s "
             f"(virt:connection:timeout); {hint}"

@@ -22,10 +22,10 @@ def present(
 ) -> Answer:
     """See ``virt.bridge``."""
     plan = host.call("bridge_plan", name, interface, vlan, type)
-    if plan["there"]:
+    if plan["exists"]:
         wrong = _differences(name, plan, interface, vlan, type)
         return answer(name, comment=f"The bridge {name} exists", failures=wrong)
-    if plan["made"]:
+    if plan["created"]:
         down = f"{name} was created here and is configured, but does not exist now: bring it up"
         return answer(name, failures=[f"{down}, or remove it with virt.bridge_absent"])
     lower_device = plan["interface"] or "nothing"
@@ -41,7 +41,7 @@ def _differences(
     name: str, plan: dict[str, Any], interface: str | None, vlan: object, type: str
 ) -> list[str]:
     """The differences between a bridge that Salt Virt created and the requested one."""
-    if not plan["made"]:
+    if not plan["created"]:
         return []
     if plan["type"] != type:
         return [f"{name} was created as {plan['type']}, not {type}: remove it first"]
@@ -62,10 +62,10 @@ def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> A
     except VirtError:
         if name in host.salt["network.interfaces"]():
             raise
-        plan = {"there": False, "made": False}  # neither could a bridge be created here
-    if not plan["there"] and not plan["made"]:
+        plan = {"exists": False, "created": False}  # neither could a bridge be created here
+    if not plan["exists"] and not plan["created"]:
         return answer(name, comment=f"The bridge {name} does not exist")
-    if not plan["made"]:
+    if not plan["created"]:
         return answer(name, comment=f"{name} was not created by virt.bridge and is not changed")
     comment = f"The bridge {name} would be removed"
     if not host.test:

@@ -73,7 +73,7 @@ def test_a_deployment_is_made_where_there_is_room(told):
         found, comment, changed = told("deployed", "shop", test, **asked)
         assert (found, changed) == (result, changes)
         assert comment.startswith(
-            f"{word}: new1 on hv2; 1 there; not listed: db1 on hv1, web2 on hv2; "
+            f"{word}: new1 on hv2; existing: 1; not listed: db1 on hv1, web2 on hv2; "
             "web1 stays as it is: cpu 2, not 1, memory 1 GiB, not 64 MiB"
         )
         assert (("hv2", "virt.init") in done(told)) is not test

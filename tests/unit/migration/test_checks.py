@@ -428,7 +428,7 @@ def test_the_disks_may_become_as_large_as_they_are_and_fit_beside_what_is_promis
         options.parse({}), transport.parse("hv2"), plans, placement=by
     )
     found = checks.target_reasons(facts.guest(), host, request)
-    expected = f"hv2: 1 GiB of disk wanted in /vm, {left} free that are promised to nobody"
+    expected = f"hv2: 1 GiB of disk requested in /vm, {left} free and not promised to other guests"
     assert found == ([expected] if left else [])
 
 

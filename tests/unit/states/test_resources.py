@@ -212,13 +212,23 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
 @pytest.mark.parametrize(
     ("plan", "vlan", "kind", "words"),
     [
-        ({"made": False}, 100, "ovs", "The bridge br0 exists"),
-        ({"made": True, "vlan": 100, "type": "linux"}, 100, "linux", "The bridge br0 exists"),
-        ({"made": True, "vlan": None, "type": "linux"}, 7, "linux", "created on no VLAN: remove"),
-        ({"made": True, "vlan": 8, "type": "linux"}, 7, "linux", "created on VLAN 8: remove"),
-        ({"made": True, "vlan": None, "type": "ovs"}, None, "linux", "created as ovs, not linux"),
+        ({"created": False}, 100, "ovs", "The bridge br0 exists"),
+        ({"created": True, "vlan": 100, "type": "linux"}, 100, "linux", "The bridge br0 exists"),
         (
-            {"made": True, "vlan": None, "type": "linux", "interface": "eth1"},
+            {"created": True, "vlan": None, "type": "linux"},
+            7,
+            "linux",
+            "created on no VLAN",
+        ),
+        ({"created": True, "vlan": 8, "type": "linux"}, 7, "linux", "created on VLAN 8: remove"),
+        (
+            {"created": True, "vlan": None, "type": "ovs"},
+            None,
+            "linux",
+            "created as ovs",
+        ),
+        (
+            {"created": True, "vlan": None, "type": "linux", "interface": "eth1"},
             None,
             "linux",
             "br0 was created on eth1, not eth0: remove it first, with virt.bridge_absent",
@@ -226,7 +236,7 @@ def test_an_image_is_fetched_where_it_is_not(path, replaces, changes, comment):
     ],
 )
 def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
-    host = Host(bridge_plan={"there": True, "interface": "eth0", **plan})
+    host = Host(bridge_plan={"exists": True, "interface": "eth0", **plan})
     answer = bridges.present(host, "br0", "eth0", 60, vlan, kind)
     assert (answer["changes"], words in answer["comment"]) == ({}, True)
     assert answer["result"] is ("remove it" not in answer["comment"])
@@ -238,7 +248,7 @@ def test_a_bridge_that_is_there_is_left_alone(plan, vlan, kind, words):
     [("eth0", None, "over eth0"), ("eth0", 7, "over VLAN 7 of eth0"), (None, None, "over nothing")],
 )
 def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
-    plan = {"there": False, "made": False, "interface": interface}
+    plan = {"exists": False, "created": False, "interface": interface}
     host = Host(bridge_plan=plan, bridge_create="made br0")
     answer = bridges.present(host, "br0", None, 60, vlan, "linux")
     assert (answer["changes"], answer["comment"]) == ({"br0": over}, "made br0")
@@ -250,7 +260,7 @@ def test_a_new_bridge_is_over_what_the_plan_found(interface, vlan, over):
 
 
 def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
-    host = Host(bridge_plan={"there": False, "made": True}, bridge_remove="eth0 is as it was")
+    host = Host(bridge_plan={"exists": False, "created": True}, bridge_remove="eth0 is as it was")
     answer = bridges.present(host, "br0", None, 60, None, "linux")
     assert (answer["result"], answer["changes"]) == (False, {})
     assert answer["comment"].endswith("bring it up, or remove it with virt.bridge_absent")
@@ -262,9 +272,9 @@ def test_a_bridge_of_ours_that_is_down_is_neither_made_again_nor_passed_over():
 @pytest.mark.parametrize(
     ("plan", "comment"),
     [
-        ({"there": False, "made": False}, "The bridge br0 does not exist"),
+        ({"exists": False, "created": False}, "The bridge br0 does not exist"),
         (
-            {"there": True, "made": False},
+            {"exists": True, "created": False},
             "br0 was not created by virt.bridge and is not changed",
         ),
     ],
@@ -277,7 +287,7 @@ def test_a_bridge_of_somebody_elses_is_not_taken_away(plan, comment):
 
 
 def test_a_bridge_of_ours_is_taken_away():
-    host = Host(bridge_plan={"there": True, "made": True}, bridge_remove="br0 is gone")
+    host = Host(bridge_plan={"exists": True, "created": True}, bridge_remove="br0 is gone")
     host.test = True
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["comment"]) == (None, "The bridge br0 would be removed")

@@ -50,8 +50,8 @@ def _disks(
         available_bytes = max(0, free * target.ratio(request.placement, "disk") - promised_bytes)
         if size > available_bytes:
             yield (
-                f"{host.hostname}: {human_bytes(size)} of disk wanted in {directory}, "
-                f"{human_bytes(available_bytes)} free that are promised to nobody"
+                f"{host.hostname}: {human_bytes(size)} of disk requested in {directory}, "
+                f"{human_bytes(available_bytes)} free and not promised to other guests"
             )
 
 

@@ -52,7 +52,7 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
         )
     if not guest.active and guest.apart:
         yield (
-            f"the guest has snapshots with files on which no disk stands "
+            f"the guest has snapshots with files that no disk uses "
             f"({', '.join(guest.apart)}): delete those snapshots first"
         )
 

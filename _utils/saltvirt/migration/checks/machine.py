@@ -27,8 +27,8 @@ def _emulator(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """Check the emulator of a running guest; a stopped guest gets the target's own."""
     if guest.active and host.machine.has_emulator is False:
         yield (
-            f"the guest runs by {guest.emulator}, which {host.hostname} does not have: stop "
-            f"it to move it cold, it then gets {host.machine.emulator}"
+            f"the guest's emulator is {guest.emulator}, which {host.hostname} does not have: stop "
+            f"the guest; a stopped guest gets {host.machine.emulator}"
         )
 
 

@@ -77,7 +77,7 @@ class DeployPlan:
     def details(self) -> dict[str, dict[str, Any]]:
         """Return the further keys of the answer."""
         return {
-            "there": self.existing, "differs": self.differences, "unlisted": self.unlisted,
+            "existing": self.existing, "differs": self.differences, "unlisted": self.unlisted,
             "failed": self.failed,
         }  # fmt: skip
 
@@ -89,7 +89,7 @@ class DeployPlan:
             _line(f"{_PARTIAL} {would}removed before", self.recreate),
             _line(f"{_COMPLETE} {would}ended", self.pending_start),
             _line(f"{would}removed", self.removed),
-            f"{len(self.existing)} there" if self.existing else "",
+            f"existing: {len(self.existing)}" if self.existing else "",
             _line("not listed", self.unlisted),
             *(done.comment for _, done in sorted(self.ha_results.items())),
             *(f"{name}: {reason}" for name, reason in sorted(self.warnings.items())),

@@ -44,7 +44,7 @@ def test_of_another_host_it_may_be_the_port():
         where = settings.Connection(
             f"qemu+tcp://127.0.0.1:{deaf.getsockname()[1]}/system", timeout_s=1
         )
-        with pytest.raises(errors.ConnectionFailed, match="is its port shut, or does its libvirtd"):
+        with pytest.raises(errors.ConnectionFailed, match="is its port closed, or does its"):
             connection.connect(where).__enter__()
 
 

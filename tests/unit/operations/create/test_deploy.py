@@ -119,7 +119,7 @@ def test_test_true_answers_as_every_verb_does_and_names_what_would_fail(tmp_path
     cloud = Cloud(tmp_path, {"hv1": {"a": facts}})
     there, new, big = {"a": {"mem": 1024}}, {"b": {"mem": 512}}, {"c": {"mem": "900G"}}
     found, code = check(cloud, there)
-    assert (found["result"], found["comment"], code) == (True, "1 there", None)
+    assert (found["result"], found["comment"], code) == (True, "existing: 1", None)
     found, code = check(cloud, there | new)
     assert (found["result"], list(found["changes"]), code) == (None, ["b"], None)
     found, code = check(cloud, there | new | big)
@@ -192,14 +192,14 @@ def test_what_is_not_listed_goes_from_its_host_and_nothing_else(tmp_path, purged
     assert done.details["unlisted"] == {}
     assert done.complete is False
     assert done.comment == (
-        "removed: old on hv1, older on hv2; 1 there; busy failed: busy is at work"
+        "removed: old on hv1, older on hv2; existing: 1; busy failed: busy is at work"
     )
 
 
 def test_what_goes_is_said_before(tmp_path, purged):
     found = deployed(full(tmp_path), ["a", "busy"], remove=True).check()
     assert (purged, found.reasons, found.nothing) == ([], (), False)
-    assert found.comment == "would be removed: old on hv1, older on hv2; 2 there"
+    assert found.comment == "would be removed: old on hv1, older on hv2; existing: 2"
     assert sorted(found.changes) == ["old", "older"]
 
 

@@ -199,7 +199,7 @@ def test_one_that_was_told_to_start_meanwhile_is_not_started_again(tmp_path):
 def test_one_that_runs_is_there(tmp_path):
     cloud = Cloud(tmp_path, {**WEB, "state": "running"})
     told(cloud, starting=True)
-    assert plan(cloud).text() == "1 there"
+    assert plan(cloud).text() == "existing: 1"
 
 
 def test_while_an_operation_is_at_work_nothing_is_done(tmp_path):
