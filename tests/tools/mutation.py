@@ -149,6 +149,7 @@ WHICH_HOST = {
     "operations.create.cluster_snapshot": (),
     "operations.move.recover": (),
     "operations.create.batch_lookup": (),
+    "operations.create.batch_queue": (),
     "operations.cluster.unique": (),
     "placement.*": (),
 }

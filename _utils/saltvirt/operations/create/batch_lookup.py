@@ -5,13 +5,17 @@ them is started."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
+from saltvirt.operations.cluster.unique import LocationQuery
+from saltvirt.operations.create.batch_queue import BatchQueue
 
 T = TypeVar("T")
 Created = TypeVar("Created")
@@ -29,19 +33,19 @@ def size_for(hosts: int) -> int:
 
 
 def create_each(
-    todo: Sequence[T], make: Callable[[T, CreateSlot], Created], at_once: int, hosts: int
+    todo: Sequence[T], make: Callable[[T, LocationQuery], Created], at_once: int, hosts: int
 ) -> Iterator[tuple[T, Future[Created]]]:
     """Create each item in threads, at most ``at_once`` at a time; yield (item, its future) as they
     end.
 
-    make: creates one item in its CreateSlot. hosts: how many hosts a query asks.
+    make: creates one item, with the query of all hosts for it. hosts: how many hosts a query asks.
     """
     size = size_for(hosts)
-    batcher = LookupBatcher(at_once, size, coming=len(todo))
+    lookups = LookupQueue(at_once, size, coming=len(todo))
 
     def make_one(item: T) -> Created:
-        with batcher.slot() as turn:
-            return make(item, turn)
+        with lookups.slot() as query_locations:
+            return make(item, query_locations)
 
     # while some guests wait for a query of all hosts, others are created
     with ThreadPoolExecutor(max_workers=at_once + 2 * size) as pool:
@@ -50,86 +54,53 @@ def create_each(
             yield running[done], done
 
 
-class _LookupBatch:
-    """One query of all hosts, and the number of guests that wait for it."""
-
-    def __init__(self) -> None:
-        self.waiting, self.is_done = 0, False
-        self.locations: find.Locations | None = None
-
-
-class LookupBatcher:
+class LookupQueue(BatchQueue[Fleet, "find.Locations | None"]):
     """Batches queries of all hosts. at_once: how many guests are created at a time. size: the
     number of guests for one query. coming: the number of all guests; if no further guest is coming,
     the query starts."""
 
     def __init__(self, at_once: int, size: int, coming: int, wait_s: float = MAX_WAIT_S) -> None:
+        super().__init__()
         self._slots = threading.Semaphore(at_once)
         self._size, self._coming = size, coming
         self._wait_s = wait_s if size > 1 else min(wait_s, MOMENT_S)
-        self._changed = threading.Condition()
-        self._next, self._is_querying = _LookupBatch(), False
 
     @contextlib.contextmanager
-    def slot(self) -> Iterator[CreateSlot]:
-        """Yield a slot for the creation of one guest. The slot is released early when the guest
-        exists."""
+    def slot(self) -> Iterator[LocationQuery]:
+        """Hold a slot for the creation of one guest, and yield its query of all hosts. The query
+        releases the slot early, because the guest exists by then."""
         self._slots.acquire()
-        create_slot = CreateSlot(self)
-        try:
-            yield create_slot
-        finally:
-            create_slot.release()
+        with contextlib.ExitStack() as slot:
+            slot.callback(self._release)
+            yield functools.partial(self.query_locations, on_join=slot.close)
 
-    def release_slot(self) -> None:
-        """Count one guest as done, and let another one be created."""
+    def _release(self) -> None:
+        """Let another guest be created, and expect one less."""
         self._slots.release()
-        with self._changed:
+        with self.changed:
             self._coming -= 1
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def query_locations(
-        self, fleet: Fleet, on_join: Callable[[], None] = lambda: None
+        self, fleet: Fleet, on_join: Callable[[], object] = lambda: None
     ) -> find.Locations:
-        """Return the locations from a query of all hosts that starts after this call. on_join:
-        called when this guest has joined the batch. Raises as find.locations does."""
+        """Return the locations from a query of all hosts that starts after this call. on_join: as
+        for submit. If the query of another thread fails, this one queries the hosts itself. Raises
+        as find.locations does."""
         fleet.disconnect()
-        with self._changed:
-            batch = self._next
-            batch.waiting += 1
-            on_join()
-            # the first guest of a batch has waited for the others
-            self._changed.wait_for(lambda: batch.is_done or self._is_full(batch), self._wait_s)
-            self._changed.wait_for(lambda: not self._is_querying)
-            if batch.is_done:
-                return batch.locations or find.locations(fleet)
-            self._is_querying, self._next = True, _LookupBatch()
+        return self.submit(fleet, on_join) or find.locations(fleet)
+
+    def run_batch(self, own_request: Fleet) -> None:
+        """Wait for further guests, and query all hosts for those that wait."""
+        with self.changed:
+            waited_s = time.monotonic() - self.waiting[0].joined_s
+            self.changed.wait_for(self._is_full, max(0, self._wait_s - waited_s))
+        batch, locations = self.take_batch(), None
         try:
-            batch.locations = find.locations(fleet)
-            return batch.locations
-        finally:  # if the query failed, each waiting guest queries the hosts itself
-            with self._changed:
-                self._is_querying, batch.is_done = False, True
-                self._changed.notify_all()
+            locations = find.locations(own_request)
+        finally:
+            self.answer(batch, [locations] * len(batch))
 
-    def _is_full(self, batch: _LookupBatch) -> bool:
+    def _is_full(self) -> bool:
         """Return whether the batch waits for no further guest."""
-        return self._coming <= 0 or batch.waiting >= self._size > 1
-
-
-class CreateSlot:
-    """The slot of one guest."""
-
-    def __init__(self, batcher: LookupBatcher) -> None:
-        self._batcher, self._is_released = batcher, False
-
-    def release(self) -> None:
-        """Let the next guest be created."""
-        if not self._is_released:
-            self._is_released = True
-            self._batcher.release_slot()
-
-    def query_locations(self, fleet: Fleet) -> find.Locations:
-        """Release the slot, because the guest exists, and return as LookupBatcher.query_locations
-        does."""
-        return self._batcher.query_locations(fleet, self.release)
+        return self._coming <= 0 or len(self.waiting) >= self._size > 1

@@ -11,12 +11,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from saltvirt import errors
 from saltvirt.answers.calls import Call, HostAnswer
 from saltvirt.fleet.client import Fleet, StallNotice, Watch
+from saltvirt.operations.create.batch_queue import BatchQueue
 from saltvirt.operations.journal import slots
 from saltvirt.placement.calls import CREATE
 from saltvirt.schema import Message
@@ -32,8 +32,8 @@ GATHER_S, MAX_GATHER_S = 0.3, 3
 _STEPS = "salt/virt/"
 
 
-class Jobs(Protocol):
-    """How a host is asked to process one guest."""
+class Jobs:
+    """One job of a host for each guest."""
 
     def ask(
         self,
@@ -44,80 +44,28 @@ class Jobs(Protocol):
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
     ) -> HostAnswer[Data]:
-        """Return the Answer of a long job; parameters as for Fleet.ask."""
-
-    def deploying(
-        self, opts: dict[str, Any], notify: slots.Notify, purpose: str
-    ) -> contextlib.AbstractContextManager[slots.Slots]:
-        """Hold the slot for the deployment of a guest."""
-
-
-class SingleJobs:
-    """One job for each guest."""
-
-    def ask(
-        self,
-        fleet: Fleet,
-        host: str,
-        call: Call[Request, Data],
-        request: Request,
-        watch: Watch | None = None,
-        on_stall: StallNotice | None = None,
-    ) -> HostAnswer[Data]:
-        """See Jobs."""
+        """Return the answer of a long job; parameters as for Fleet.ask."""
         return call.reply(fleet, host, request, long=True, watch=watch, on_stall=on_stall)
 
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
-        """See Jobs."""
+        """Hold the slot for the deployment of a guest."""
         return slots.deploying(opts, notify, purpose)
 
 
-SINGLE_JOBS = SingleJobs()
+SINGLE_JOBS = Jobs()
 
 
-@dataclass
-class _PendingCall:
-    """A call in the queue, with its Answer or its error."""
-
-    request: Message
-    watch: Watch | None
-    on_stall: StallNotice | None
-    answer: HostAnswer[Any] | None = None
-    error: BaseException | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self.answer is not None or self.error is not None
-
-    def get(self) -> HostAnswer[Any]:
-        """Return the answer of a completed call."""
-        if self.answer is None:
-            raise self.error or errors.OperationFailed("the call was not submitted")
-        return self.answer
-
-
-@dataclass
-class _HostQueue:
-    """The calls that wait for one function of one host. submitted_count: how many were
-    submitted."""
-
-    waiting: list[_PendingCall] = field(default_factory=list)
-    submitted_count: int = 0
-    busy: bool = False
-
-
-class BatchedJobs:
+class BatchedJobs(Jobs):
     """One job for all guests that wait for a host. at_once: how many jobs that create guests run at
     a time; each processes its guests one after the other. coming: host to the number of expected
     guests; when all have arrived, the job starts."""
 
     def __init__(self, at_once: int, gather_s: float = GATHER_S) -> None:
         self.coming: dict[str, int] = {}
-        self._slots = threading.Semaphore(at_once)
+        self._create_slots = threading.Semaphore(at_once)
         self._gather_s = gather_s
-        self._changed = threading.Condition()
         self._queues: dict[tuple[str, str], _HostQueue] = {}
 
     def ask(
@@ -129,85 +77,82 @@ class BatchedJobs:
         watch: Watch | None = None,
         on_stall: StallNotice | None = None,
     ) -> HostAnswer[Data]:
-        """See Jobs. The first caller submits the calls of all that have arrived."""
-        own_call = _PendingCall(request, watch, on_stall)
-        with self._changed:
-            queue = self._queues.setdefault((host, call.name), _HostQueue())
-            queue.waiting.append(own_call)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: own_call.is_done or not queue.busy)
-            if own_call.is_done:
-                return own_call.get()
-            queue.busy = True
-        self._run_batches(fleet, host, call, queue, own_call)
-        return own_call.get()
+        """See Jobs."""
+        queue = _HostQueue(host, call, self.coming.get(host), self._gather_s, self._create_slots)
+        queue = self._queues.setdefault((host, call.name), queue)
+        return queue.submit(_GuestCall(fleet, request, watch, on_stall))
 
     def deploying(
         self, opts: dict[str, Any], notify: slots.Notify, purpose: str
     ) -> contextlib.AbstractContextManager[slots.Slots]:
         """See Jobs: the job holds the slot."""
-        return contextlib.nullcontext(slots.Slots(()))
+        return contextlib.nullcontext(slots.Slots())
 
-    def _run_batches(
+
+@dataclass(frozen=True)
+class _GuestCall:
+    """A call for one guest."""
+
+    fleet: Fleet
+    request: Message
+    watch: Watch | None
+    on_stall: StallNotice | None
+
+
+class _HostQueue(BatchQueue[_GuestCall, HostAnswer[Any]]):
+    """The calls of one function of one host. expected: for how many guests the function is still to
+    be called; None: unknown. create_slots: limits the jobs that create guests."""
+
+    def __init__(
         self,
-        fleet: Fleet,
         host: str,
         call: Call[Any, Any],
-        queue: _HostQueue,
-        own_call: _PendingCall,
+        expected: int | None,
+        gather_s: float,
+        create_slots: threading.Semaphore,
     ) -> None:
-        """Run jobs until the own call is answered; then the next caller continues."""
-        try:
-            while not own_call.is_done:
-                self._run_batch(fleet, host, call, queue)
-        finally:
-            with self._changed:
-                # a call that failed before its job was submitted is not submitted by other callers
-                queue.waiting = [waiting for waiting in queue.waiting if waiting is not own_call]
-                queue.busy = False
-                self._changed.notify_all()
+        super().__init__()
+        self._host, self._call, self.expected = host, call, expected
+        self._gather_s, self._create_slots = gather_s, create_slots
 
-    def _wait_for_more(self, queue: _HostQueue, host: str) -> None:
+    def run_batch(self, own_request: _GuestCall) -> None:
+        """Run one job with the calls in the queue."""
+        fleet = own_request.fleet
+        with self._slot(fleet) as slot:
+            self._wait_for_more()
+            batch = self.take_batch(MAX_BATCH)
+            calls = [queued.request for queued in batch]
+            if self.expected is not None:
+                self.expected -= len(batch)
+            try:
+                answers = self._call.each(
+                    fleet,
+                    self._host,
+                    [call.request for call in calls],
+                    watch=_watch(calls),
+                    on_stall=_combined_notice(calls, slot.close),
+                )
+                self.answer(batch, answers)
+            except BaseException as exc:
+                self.fail(batch, exc)
+
+    def _wait_for_more(self) -> None:
         """Wait until no call has arrived for a moment, or all expected calls have."""
         arrived, deadline_s = 0, time.monotonic() + MAX_GATHER_S
-        expected = self.coming.get(host)
-        enough = MAX_BATCH if expected is None else min(MAX_BATCH, expected - queue.submitted_count)
-        with self._changed:
-            while arrived < len(queue.waiting) < enough and time.monotonic() < deadline_s:
-                arrived = len(queue.waiting)
-                self._changed.wait_for(lambda: len(queue.waiting) >= enough, self._gather_s)
-
-    def _run_batch(self, fleet: Fleet, host: str, call: Call[Any, Any], queue: _HostQueue) -> None:
-        """Run one job with the calls in the queue, and store their answers."""
-        with self._slot(fleet, host, call) as slot:
-            self._wait_for_more(queue, host)
-            with self._changed:
-                batch, queue.waiting = queue.waiting[:MAX_BATCH], queue.waiting[MAX_BATCH:]
-                queue.submitted_count += len(batch)
-            try:
-                answers = call.each(
-                    fleet,
-                    host,
-                    [member.request for member in batch],
-                    watch=_watch(batch),
-                    on_stall=_combined_notice(batch, slot.free),
-                )
-                for member, answer in zip(batch, answers, strict=True):
-                    member.answer = answer
-            except BaseException as exc:
-                for member in batch:
-                    member.error = exc
-            finally:
-                with self._changed:
-                    self._changed.notify_all()
+        enough = MAX_BATCH if self.expected is None else min(MAX_BATCH, self.expected)
+        with self.changed:
+            while arrived < len(self.waiting) < enough and time.monotonic() < deadline_s:
+                arrived = len(self.waiting)
+                self.changed.wait_for(lambda: len(self.waiting) >= enough, self._gather_s)
 
     @contextlib.contextmanager
-    def _slot(self, fleet: Fleet, host: str, call: Call[Any, Any]) -> Iterator[slots.Slots]:
-        """Hold a slot of this object and one of the master during a job that creates guests."""
-        if call.name != CREATE.name:
-            yield slots.Slots(())
+    def _slot(self, fleet: Fleet) -> Iterator[slots.Slots]:
+        """Hold a slot of BatchedJobs and one of the master during a job that creates guests."""
+        if self._call.name != CREATE.name:
+            yield slots.Slots()
             return
-        with self._slots, slots.deploying(fleet.opts, _ignore_wait, f"virt.init on {host}") as slot:
+        purpose = f"virt.init on {self._host}"
+        with self._create_slots, slots.deploying(fleet.opts, _ignore_wait, purpose) as slot:
             yield slot
 
 
@@ -215,7 +160,7 @@ def _ignore_wait(_reason: str) -> None:
     """Print nothing: if many jobs wait, each line is a guest that is done."""
 
 
-def _watch(calls: list[_PendingCall]) -> Watch | None:
+def _watch(calls: list[_GuestCall]) -> Watch | None:
     """Return a watch that forwards the steps of each call to its own watch: only warnings and long
     steps, because the lines of all other guests would hide them."""
     watches = [call.watch for call in calls if call.watch]
@@ -228,7 +173,7 @@ def _watch(calls: list[_PendingCall]) -> Watch | None:
     return (_STEPS, forward) if watches else None
 
 
-def _combined_notice(calls: list[_PendingCall], free: Callable[[], None]) -> StallNotice | None:
+def _combined_notice(calls: list[_GuestCall], free: Callable[[], None]) -> StallNotice | None:
     """Return a notice with the shortest limits of all calls, which notifies all of them."""
     notices = [item.on_stall for item in calls if item.on_stall]
     if not notices:

@@ -22,7 +22,7 @@ from saltvirt.operations.cluster.hooks import GuestSettings
 from saltvirt.operations.core.operation import Checked, Operation, Reasons, Result, failure
 from saltvirt.operations.core.report import OneByOne, Report
 from saltvirt.operations.create import interrupted_create
-from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
+from saltvirt.operations.create.batch_lookup import create_each
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
 from saltvirt.operations.create.init import Init, refuse_managed
 from saltvirt.operations.create.request import InitRequest
@@ -469,8 +469,8 @@ class Deploy:
         ]
         hosts = len(cluster.hosts) + len(cluster.unreachable)
 
-        def make(init_request: InitRequest, create_slot: CreateSlot) -> str:
-            return self._make(init_request, deploy_plan, cluster, create_slot)
+        def make(init_request: InitRequest, query_locations: unique.LocationQuery) -> str:
+            return self._make(init_request, deploy_plan, cluster, query_locations)
 
         for init_request, done in create_each(pending, make, self.at_once, hosts):
             name = init_request.name
@@ -487,7 +487,7 @@ class Deploy:
         init_request: InitRequest,
         deploy_plan: DeployPlan,
         cluster: ClusterSnapshot,
-        create_slot: CreateSlot,
+        query_locations: unique.LocationQuery,
     ) -> str:
         """Create or start one guest, and return its host."""
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
@@ -495,7 +495,7 @@ class Deploy:
             if init_request.name in deploy_plan.pending_start:
                 host = deploy_plan.pending_start[init_request.name]
                 interrupted_create.start(
-                    fleet, self.policy, init_request, host, report, create_slot.query_locations
+                    fleet, self.policy, init_request, host, report, query_locations
                 )
                 return host
             if init_request.name in deploy_plan.recreate:
@@ -506,7 +506,7 @@ class Deploy:
                 init_request,
                 report,
                 cluster,
-                create_slot.query_locations,
+                query_locations,
                 provider=self.provider,
             )
             done = init.run()

@@ -84,7 +84,7 @@ class Init:
         self.init_request = init_request
         self.report = report
         self.keys = KeyStore(fleet.opts)
-        self.slot = slots.Slots(())
+        self.slot = slots.Slots()
         self.unreachable: dict[str, str] = {}
 
     def check(self) -> Checked:
@@ -418,13 +418,13 @@ class Init:
                 f"name={name} shows what is left of it"
             )
         created = self.resolve_lost(host, answer) if answer.kind == LOST else answer.get()
-        self.slot.free()  # what follows is light
+        self.slot.close()  # what follows is light
         return created
 
     def idle(self) -> None:
         """Free the slot because the host makes no progress, or works for very long: others need not
         wait."""
-        self.slot.free()
+        self.slot.close()
         text = (
             f"{self.init_request.name}: no progress, or very long; others no longer wait for its "
             f"end"

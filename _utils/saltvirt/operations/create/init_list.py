@@ -13,7 +13,7 @@ from saltvirt.fleet.progress import ProgressDisplay
 from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
 from saltvirt.operations.core.operation import Reasons, Result, Several, failure
 from saltvirt.operations.core.report import OneByOne, Report
-from saltvirt.operations.create.batch_lookup import CreateSlot, create_each
+from saltvirt.operations.create.batch_lookup import create_each
 from saltvirt.operations.create.batched_jobs import SINGLE_JOBS, BatchedJobs, Jobs
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.operations.create.init import Init, check_name, no_host_error, planned
@@ -84,8 +84,8 @@ class InitList:
                 filter(None, (cluster.host_of(w.name) for w in placed))
             )
 
-        def make(init_request: InitRequest, create_slot: CreateSlot) -> Result:
-            return self._make(init_request, cluster, create_slot)
+        def make(init_request: InitRequest, query_locations: unique.LocationQuery) -> Result:
+            return self._make(init_request, cluster, query_locations)
 
         host_count = len(hosts) + len(cluster.unreachable)
         slot_count = THREADS if self.batched_jobs else self.at_once
@@ -164,7 +164,10 @@ class InitList:
         return Init(self.fleet, self.policy, init_request, report, cluster, provider=self.provider)
 
     def _make(
-        self, init_request: InitRequest, cluster: ClusterSnapshot, create_slot: CreateSlot
+        self,
+        init_request: InitRequest,
+        cluster: ClusterSnapshot,
+        query_locations: unique.LocationQuery,
     ) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
             report = self._report(fleet, init_request)
@@ -174,7 +177,7 @@ class InitList:
                 init_request,
                 report,
                 cluster,
-                create_slot.query_locations,
+                query_locations,
                 self.jobs,
                 self.provider,
             ).run()

@@ -75,9 +75,9 @@ def looks(monkeypatch):
 
 def test_one_look_is_for_all_that_came_before_it_began(looks):
     looks.answers = ["first", "second"]
-    one = batch_lookup.LookupBatcher(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=1, size=3, coming=9, wait_s=FOREVER_S)
     two = all_look(one, 2)
-    until(lambda: one._next.waiting == 2, "both wait for a third")
+    until(lambda: len(one.waiting) == 2, "both wait for a third")
     time.sleep(0.1)
     assert looks.asked == []
     assert told([*two, *all_look(one, 1)]) == ["first"] * 3
@@ -88,36 +88,36 @@ def test_one_look_is_for_all_that_came_before_it_began(looks):
 def test_of_few_hosts_those_who_come_within_a_moment_share_a_look(looks, monkeypatch):
     looks.answers = ["found", "again"]
     monkeypatch.setattr(batch_lookup, "MOMENT_S", FOREVER_S)
-    one = batch_lookup.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
-        waiting = [begun(first.query_locations, Fleet())]
-        until(lambda: one._next.waiting == 1, "the first waits a moment")
+        waiting = [begun(first, Fleet())]
+        until(lambda: len(one.waiting) == 1, "the first waits a moment")
         time.sleep(0.1)
         assert looks.asked == []
-        assert told([*waiting, begun(second.query_locations, Fleet())]) == ["found"] * 2
+        assert told([*waiting, begun(second, Fleet())]) == ["found"] * 2
     monkeypatch.setattr(batch_lookup, "MOMENT_S", 0.01)
-    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     assert told(all_look(one, 1)) == ["again"], "and no longer"
 
 
 def test_nobody_looks_without_the_last_that_comes_however_slow_that_one_is(looks, monkeypatch):
     looks.answers = ["found", "again"]
     monkeypatch.setattr(batch_lookup, "MOMENT_S", FOREVER_S)
-    one = batch_lookup.LookupBatcher(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=2, size=1, coming=2, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
-        waiting = [begun(first.query_locations, Fleet())]
-        until(lambda: one._next.waiting == 1, "the first waits")
+        waiting = [begun(first, Fleet())]
+        until(lambda: len(one.waiting) == 1, "the first waits")
         slow = Fleet(rests=lambda: time.sleep(0.3))
-        assert told([begun(second.query_locations, slow), *waiting]) == ["found"] * 2
+        assert told([begun(second, slow), *waiting]) == ["found"] * 2
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
     looks.answers = ["found"]
     monkeypatch.setattr(batch_lookup, "MOMENT_S", 0.01)
-    one = batch_lookup.LookupBatcher(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=1, size=size, coming=9, wait_s=FOREVER_S)
     waiting = all_look(one, size - 1)
-    until(lambda: one._next.waiting == size - 1, "they wait for one more")
+    until(lambda: len(one.waiting) == size - 1, "they wait for one more")
     time.sleep(0.1)
     assert looks.asked == []
     assert told([*waiting, *all_look(one, 1)]) == ["found"] * size
@@ -125,9 +125,9 @@ def test_of_many_hosts_nobody_looks_after_a_moment(looks, monkeypatch, size):
 
 def test_who_waits_for_others_keeps_no_connection_meanwhile(looks):
     looks.answers = ["found"]
-    one, fleet = batch_lookup.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
+    one, fleet = batch_lookup.LookupQueue(at_once=1, size=2, coming=9, wait_s=FOREVER_S), Fleet()
     first = begun(one.query_locations, fleet)
-    until(lambda: one._next.waiting, "it waits")
+    until(lambda: one.waiting, "it waits")
     assert fleet.rested == 1
     assert told([first, *all_look(one, 1)]) == ["found"] * 2
 
@@ -136,11 +136,11 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
     """What was made after it began is not surely seen by it."""
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=1, size=1, coming=9, wait_s=FOREVER_S)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     late = all_look(one, 2)
-    until(lambda: one._next.waiting == 2, "two wait for the next")
+    until(lambda: len(one.waiting) == 2, "two wait for the next")
     time.sleep(0.1)
     looks.goes_on.set()
     assert told([*first, *late]) == ["first", "second", "second"]
@@ -149,12 +149,12 @@ def test_who_comes_while_a_look_is_under_way_gets_the_next(looks):
 
 def test_nobody_waits_for_those_that_do_not_come(looks):
     looks.answers = ["found"]
-    one = batch_lookup.LookupBatcher(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=3, size=50, coming=4, wait_s=FOREVER_S)
     with one.slot() as first, one.slot() as second:
-        waiting = [begun(turn.query_locations, Fleet()) for turn in (first, second)]
-        until(lambda: one._next.waiting == 2, "both wait")
-        with one.slot() as third:  # it fails
-            third.release()
+        waiting = [begun(turn, Fleet()) for turn in (first, second)]
+        until(lambda: len(one.waiting) == 2, "both wait")
+        with one.slot():  # it fails
+            pass
         time.sleep(0.1)
         assert looks.asked == []
         with one.slot():  # so does the fourth
@@ -165,28 +165,29 @@ def test_nobody_waits_for_those_that_do_not_come(looks):
 
 def test_nobody_waits_for_others_for_long(looks):
     looks.answers = ["found"]
-    one = batch_lookup.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0.2)
+    one = batch_lookup.LookupQueue(at_once=1, size=50, coming=50, wait_s=0.2)
     assert told(all_look(one, 1)) == ["found"]
 
 
 def test_who_came_last_waits_no_longer_than_who_came_first(looks):
     looks.answers = ["first", "second"]
     looks.goes_on.clear()
-    one = batch_lookup.LookupBatcher(at_once=1, size=50, coming=50, wait_s=0)
+    one = batch_lookup.LookupQueue(at_once=1, size=50, coming=50, wait_s=0)
     first = all_look(one, 1)
     until(lambda: looks.asked, "a look is under way")
     second = all_look(one, 1)
-    until(lambda: one._next.waiting == 1, "it has waited long enough")
+    until(lambda: len(one.waiting) == 1, "it has waited long enough")
     one._wait_s = FOREVER_S
+    one.waiting[0].joined_s -= FOREVER_S
     third = all_look(one, 1)
-    until(lambda: one._next.waiting == 2, "one more came")
+    until(lambda: len(one.waiting) == 2, "one more came")
     looks.goes_on.set()
     assert told([*first, *second, *third]) == ["first", "second", "second"]
 
 
 def test_of_a_look_that_fails_each_asks_for_himself(looks):
     looks.answers = [errors.ConnectionFailed("no master"), "second"]
-    one = batch_lookup.LookupBatcher(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
+    one = batch_lookup.LookupQueue(at_once=1, size=2, coming=9, wait_s=FOREVER_S)
     both = all_look(one, 2)
     failed = [each.exception(timeout=60) for each in both]
     assert sorted(map(type, failed), key=str) == [type(None), errors.ConnectionFailed]
@@ -196,7 +197,7 @@ def test_of_a_look_that_fails_each_asks_for_himself(looks):
 
 def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
     looks.answers = ["found"]
-    one = batch_lookup.LookupBatcher(at_once=1, size=1, coming=3)
+    one = batch_lookup.LookupQueue(at_once=1, size=1, coming=3)
     came = threading.Event()
 
     def next_one():
@@ -206,7 +207,7 @@ def test_no_more_are_made_at_a_time_than_have_a_turn(looks):
     with one.slot() as first:
         second = begun(next_one)
         assert not came.wait(0.2)
-        first.query_locations(Fleet())
+        first(Fleet())
         assert came.wait(60)
         told([second])
         third = begun(next_one)
@@ -223,7 +224,7 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
         made.append(number)
         if number == 5:
             raise errors.OperationFailed("broken")
-        return turn.query_locations(Fleet())
+        return turn(Fleet())
 
     done = begun(lambda: list(batch_lookup.create_each(range(12), make, at_once=1, hosts=15)))
     until(lambda: len(made) >= 8, "all that may be made are")

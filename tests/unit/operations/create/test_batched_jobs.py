@@ -1,5 +1,6 @@
 """One job for all guests that wait for a host: who asks, who gets what, and what fails with it."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from saltvirt.answers.calls import Call
 from saltvirt.answers.guest_calls import LIST_STATES
 from saltvirt.fleet import answer
 from saltvirt.fleet.answer import Answer
+from saltvirt.operations.create import batch_queue
 from saltvirt.operations.create import batched_jobs as joint_module
 from saltvirt.operations.create.batched_jobs import MAX_BATCH, SINGLE_JOBS, BatchedJobs
 from saltvirt.operations.journal import slots
@@ -131,7 +133,7 @@ def _slots_held(tmp_path):
         handle = slots.file_lock.take(path, "a test")
         if handle is not None:
             free += 1
-            slots.Slots([handle]).free()
+            os.close(handle)
     return len([*folder.glob("init.*")]) - free
 
 
@@ -228,7 +230,7 @@ def test_to_start_guests_takes_no_slot_and_a_guest_of_many_none_of_its_own(tmp_p
     assert _slots_held(tmp_path) == 0
     with together.deploying(fleet.opts, print, "virt.init of a") as slot:
         assert _slots_held(tmp_path) == 0
-        slot.free()
+        slot.close()
     fleet.held.set()
     assert one.result(60).data == ("hv1", "a")
 
@@ -237,7 +239,7 @@ def test_alone_each_has_a_slot_of_its_own(tmp_path):
     opts = {"cachedir": str(tmp_path), "virt": {}}
     with SINGLE_JOBS.deploying(opts, print, "virt.init of web1") as slot:
         assert _slots_held(tmp_path) == 1
-        slot.free()
+        slot.close()
         assert _slots_held(tmp_path) == 0
 
 
@@ -262,10 +264,10 @@ class Others:
     """In the place of a Condition and of the clock: what others do while one waits. happens: what
     is called then, one after the other; None: a pause is over, of a second."""
 
-    def __init__(self, joint, monkeypatch, *happens):
-        self.now, self.pauses, self.happens, self.told, self.line = 100, 0, list(happens), [], None
-        self.joint = joint
-        joint._changed = self
+    def __init__(self, line, monkeypatch, *happens):
+        self.now, self.pauses, self.happens, self.told = 100, 0, list(happens), []
+        self.line = line
+        line.changed = self
         monkeypatch.setattr(joint_module, "time", self)
 
     def monotonic(self):
@@ -278,8 +280,7 @@ class Others:
         pass
 
     def notify_all(self):
-        line = self.joint._queues["hv1", "power"]
-        self.told.append((len(line.waiting), line.submitted_count, line.busy))
+        self.told.append((len(self.line.waiting), self.line.is_busy))
 
     def wait_for(self, over, most_s=None):
         self.pauses += most_s is not None
@@ -295,45 +296,53 @@ class Others:
         self.now += most_s
 
 
+def line_of(joint, expected=None, is_busy=False):
+    """The queue of one function of one host."""
+    line = joint_module._HostQueue("hv1", POWER, expected, 1, joint._create_slots)
+    line.is_busy = is_busy
+    joint._queues["hv1", "power"] = line
+    return line
+
+
 def ask(joint, fleet):
     return joint.ask(fleet, "hv1", POWER, NameRequest("web1"))
 
 
-def comes(joint):
+def comes(line):
     """Somebody else, who then waits."""
-    line = joint._queues["hv1", "power"]
-    line.waiting.append(joint_module._PendingCall(NameRequest("other"), None, None))
+    call = joint_module._GuestCall(None, NameRequest("other"), None, None)
+    line.waiting.append(batch_queue.QueuedRequest(call))
 
 
 def test_others_are_woken_when_one_comes_when_the_answers_are_there_and_when_nobody_asks(
     tmp_path, monkeypatch
 ):
-    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
-    others = Others(joint, monkeypatch, None)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
+    others = Others(line_of(joint), monkeypatch, None)
     assert ask(joint, fleet).data == ("hv1", "web1")
-    assert others.told == [(1, 0, False), (0, 1, True), (0, 1, False)]
+    assert others.told == [(1, False), (0, True), (0, False)]
 
 
 def test_who_got_an_answer_with_others_asks_nobody_and_leaves_them_at_it(tmp_path, monkeypatch):
     fleet, joint = Fleet(tmp_path), BatchedJobs(4)
-    line = joint._queues["hv1", "power"] = joint_module._HostQueue(busy=True)
+    line = line_of(joint, is_busy=True)
 
     def answered():
-        line.waiting.pop().answer = Answer("hv1", data="with others")
+        line.waiting.pop().set_result(Answer("hv1", data="with others"))
 
-    Others(joint, monkeypatch, answered)
+    Others(line, monkeypatch, answered)
     assert ask(joint, fleet).data == "with others"
-    assert (fleet.jobs, line.busy) == ([], True)
+    assert (fleet.jobs, line.is_busy) == ([], True)
 
 
 def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
     fleet, joint = Fleet(tmp_path), BatchedJobs(4)
-    line = joint._queues["hv1", "power"] = joint_module._HostQueue(busy=True)
-    Others(joint, monkeypatch, lambda: setattr(line, "busy", False), None)
+    line = line_of(joint, is_busy=True)
+    Others(line, monkeypatch, lambda: setattr(line, "is_busy", False), None)
     real, busy = fleet.each, []
-    fleet.each = lambda *given, **how: busy.append(line.busy) or real(*given, **how)
+    fleet.each = lambda *given, **how: busy.append(line.is_busy) or real(*given, **how)
     assert ask(joint, fleet).data == ("hv1", "web1")
-    assert (busy, line.busy) == ([True], False)
+    assert (busy, line.is_busy) == ([True], False)
 
 
 @pytest.mark.parametrize(
@@ -344,12 +353,13 @@ def test_who_waited_longest_asks_when_nobody_does(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, guests):
-    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
+    line = line_of(joint)
     number = {"nobody": 0, "one": 1, "two": 2, "many": MAX_BATCH - 1}
     said = []
     for word in happens:
-        said += [*[lambda: comes(joint)] * number[word], None]
-    others = Others(joint, monkeypatch, *said)
+        said += [*[lambda: comes(line)] * number[word], None]
+    others = Others(line, monkeypatch, *said)
     ask(joint, fleet)
     assert others.pauses == pauses
     assert [len(names) for _, _, names in fleet.jobs] == [guests]
@@ -357,11 +367,10 @@ def test_so_long_others_are_waited_for(tmp_path, monkeypatch, happens, pauses, g
 
 @pytest.mark.parametrize(("asked", "pauses"), [(0, 1), (1, 1), (2, 0), (5, 0)])
 def test_who_had_an_answer_already_is_expected_no_more(tmp_path, monkeypatch, asked, pauses):
-    fleet, joint = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
-    joint.coming = {"hv1": 3}
-    joint._queues["hv1", "power"] = joint_module._HostQueue(submitted_count=asked)
-    happens = [*[lambda: comes(joint)] * (2 - asked), *[None] * (asked > 1)]
-    others = Others(joint, monkeypatch, *happens)
+    fleet, joint = Fleet(tmp_path), BatchedJobs(4)
+    line = line_of(joint, expected=3 - asked)
+    happens = [*[lambda: comes(line)] * (2 - asked), *[None] * (asked > 1)]
+    others = Others(line, monkeypatch, *happens)
     ask(joint, fleet)
     assert (others.pauses, others.now) == (pauses, 100)
 

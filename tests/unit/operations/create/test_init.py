@@ -542,7 +542,7 @@ def test_a_host_that_made_it_frees_the_slot(tmp_path):
     cloud = Fleet(tmp_path)
     cloud.answers["hv1"] = MAKES
     one, freed = init(cloud), []
-    one.slot.free = lambda: freed.append(True)
+    one.slot.close = lambda: freed.append(True)
     assert one.make_on("hv1", one.init_request.host_request()).name == "web1"
     assert freed == [True]
     how = []
