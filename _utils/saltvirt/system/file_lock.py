@@ -141,6 +141,18 @@ def wait(opts: Opts, acquire: Callable[[], T | None], wait_reason: Callable[[], 
 
 
 @contextlib.contextmanager
+def held(opts: Opts, path: Path, purpose: str) -> Iterator[None]:
+    """Hold the lock file for the block, after waiting for its holder. purpose: as for take. Raises
+    OperationFailed, with the holder, after ``virt:queue_timeout`` seconds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = wait(opts, lambda: take(path, purpose), lambda: owner(path))
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
 def exclusive(
     path: str, timeout_s: float = TIMEOUT_S, progress: Callable[[], object] | None = None
 ) -> Iterator[None]:

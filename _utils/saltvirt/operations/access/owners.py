@@ -118,14 +118,8 @@ def one_at_a_time(opts: file_lock.Opts) -> Iterator[None]:
     guests to the call of making(). Raises OperationFailed after ``virt:queue_timeout``."""
     path = _making(opts).parent / "lock"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    purpose = "a quota check"
-    handle = file_lock.wait(
-        opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
-    )
-    try:
+    with file_lock.held(opts, path, "a quota check"):
         yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -65,16 +65,11 @@ class Claims:
 
         hosts: their inventories. Raises OperationFailed after ``virt:queue_timeout``.
         """
-        path, purpose = self._folder / ".turn", "a placement beside virt:ha:reserve"
-        handle = file_lock.wait(
-            self._opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
-        )
-        try:
+        purpose = "a placement beside virt:ha:reserve"
+        with file_lock.held(self._opts, self._folder / ".turn", purpose):
             if reserve:
                 self._apply_others(reserve, {guest.name for host in hosts for guest in host.guests})
             yield
-        finally:
-            os.close(handle)
 
     def _apply_others(
         self, reserve: ha_provider.CapacityReserve, present_names: Collection[str]

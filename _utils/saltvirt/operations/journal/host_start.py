@@ -6,6 +6,7 @@ Any minion can fire start events at any rate, with any name in them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -28,13 +29,8 @@ def once(opts: file_lock.Opts, host: str, begin: Callable[[], T]) -> T | None:
     waiting = file_lock.take(folder / f"{host}.next", purpose)
     if waiting is None:
         return None
-    try:
-        handle = file_lock.wait(
-            opts, lambda: file_lock.take(running, purpose), lambda: file_lock.owner(running)
-        )
-    finally:
-        os.close(waiting)
-    try:
-        return begin()
-    finally:
-        os.close(handle)
+    with contextlib.ExitStack() as queue:
+        queue.callback(os.close, waiting)
+        with file_lock.held(opts, running, purpose):
+            queue.close()
+            return begin()

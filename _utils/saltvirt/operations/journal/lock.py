@@ -38,20 +38,25 @@ def guest(opts: file_lock.Opts, name: str, purpose: str) -> Iterator[None]:
     if another operation on the guest is running.
     """
     path = _path(opts, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = file_lock.take(path, purpose) or _retry(path, purpose)
-    if handle is None:
-        raise _busy_error(name, file_lock.owner(path))
-    try:
+    with _take(path, purpose) as is_taken:
+        if not is_taken:
+            raise _busy_error(name, file_lock.owner(path))
         yield
+
+
+@contextlib.contextmanager
+def _take(path: Path, purpose: str) -> Iterator[bool]:
+    """Hold the lock file for the block, and yield True; False if an operation holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = file_lock.take(path, purpose)
+    if handle is None:  # another process may only have checked whether the lock is held
+        time.sleep(0.05)
+        handle = file_lock.take(path, purpose)
+    try:
+        yield handle is not None
     finally:
-        os.close(handle)
-
-
-def _retry(path: Path, purpose: str) -> int | None:
-    """Try again, because another process may only have checked whether the lock is held."""
-    time.sleep(0.05)
-    return file_lock.take(path, purpose)
+        if handle is not None:
+            os.close(handle)
 
 
 def guest_owner(opts: file_lock.Opts, name: str) -> str | None:
@@ -87,22 +92,16 @@ def host(
     timeout.
     """
     path = _host_path(opts, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = file_lock.take(path, purpose) or _retry(path, purpose)
-    if handle is None:
-        owner = file_lock.owner(path)
-        if stop is None:
-            raise drained_error(name, owner)
-        stop(owner)
-        _stop_path(opts, name).touch()
-        handle = file_lock.wait(
-            opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
-        )
-    try:
+    with contextlib.ExitStack() as held:
+        if not held.enter_context(_take(path, purpose)):
+            owner = file_lock.owner(path)
+            if stop is None:
+                raise drained_error(name, owner)
+            stop(owner)
+            _stop_path(opts, name).touch()
+            held.enter_context(file_lock.held(opts, path, purpose))
         _stop_path(opts, name).unlink(missing_ok=True)
         yield
-    finally:
-        os.close(handle)
 
 
 def _stop_path(opts: file_lock.Opts, host: str) -> Path:
@@ -135,22 +134,13 @@ def drained_error(host: str, owner: str) -> errors.OperationFailed:
     )
 
 
-@contextlib.contextmanager
-def deployment(opts: file_lock.Opts, name: str) -> Iterator[None]:
+def deployment(opts: file_lock.Opts, name: str) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a deployment of this name on this master; wait for others. Deployments of
     other names can run concurrently.
 
     Raises OperationFailed, with the owner, after ``virt:queue_timeout``.
     """
-    folder = Path(opts["cachedir"]) / "virt" / "deployments"
-    folder.mkdir(parents=True, exist_ok=True)
     # users choose any name, so it is not used as a file name
-    path = folder / hashlib.sha256(name.encode(errors="replace")).hexdigest()
-    purpose = f"virt.deployed {sanitize.one_line(name)}"
-    handle = file_lock.wait(
-        opts, lambda: file_lock.take(path, purpose), lambda: file_lock.owner(path)
-    )
-    try:
-        yield
-    finally:
-        os.close(handle)
+    digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()
+    path = Path(opts["cachedir"]) / "virt" / "deployments" / digest
+    return file_lock.held(opts, path, f"virt.deployed {sanitize.one_line(name)}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from saltvirt import settings, units
@@ -27,7 +28,6 @@ INITS = 8
 # after this share of virt:queue_timeout
 QUIET_S = 120
 _HOLD_SHARE = 0.5
-_BACKUP_OF, _BACKUP_TO = "backup-of-", "backup-to-"
 
 
 def limits(opts: file_lock.Opts) -> tuple[int, int]:
@@ -37,61 +37,91 @@ def limits(opts: file_lock.Opts) -> tuple[int, int]:
     return max_total, settings.integer(get, "migration:at_once_per_host", PER_HOST)
 
 
-class Slots:
-    """The slots of one operation."""
-
-    def __init__(self, handles: Iterable[int]) -> None:
-        self._handles = list(handles)
-
-    def free(self) -> None:
-        """Release the slots."""
-        while self._handles:
-            os.close(self._handles.pop())
+# the slots of an operation; close() releases them
+Slots = contextlib.ExitStack
 
 
-@contextlib.contextmanager
+@dataclass(frozen=True)
+class _Limit:
+    """At most ``number`` concurrent operations. kind: name of the slots. noun: the operation.
+    setting: its key. direction: such as " from hv1", if each host or target has its own limit."""
+
+    kind: str
+    number: int
+    noun: str
+    setting: str
+    direction: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why further operations wait."""
+        running = f"{units.pluralize(self.number, self.noun)}{self.direction}"
+        return f"{running} {'is' if self.number == 1 else 'are'} under way ({self.setting})"
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Return the lock files of the slots."""
+        return [folder / f"{self.kind}.{index}" for index in range(self.number)]
+
+
 def migrating(
     opts: file_lock.Opts,
     hosts: Iterable[str],
     notify: Notify,
     purpose: str = "a migration",
-) -> Iterator[Slots]:
+) -> contextlib.AbstractContextManager[Slots]:
     """Hold one of all migration slots and one of each host for the block; wait for them.
 
     opts: the master's configuration. notify: called once with the reason if it has to wait.
     purpose: the operation, for messages. Raises OperationFailed after the timeout.
     """
     max_total, max_per_host = limits(opts)
-    kind_limits = {"all": max_total, **{f"of-{host}": max_per_host for host in hosts}}
-    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
-        yield slots
+    setting = "virt:migration:at_once"
+    total = _Limit("all", max_total, "migration", setting)
+    per_host = [
+        _Limit(
+            f"of-{host}", max_per_host, "migration", f"{setting}_per_host", f" from or to {host}"
+        )
+        for host in dict.fromkeys(hosts)
+    ]
+    return _hold(opts, [total, *per_host], notify, purpose)
 
 
-@contextlib.contextmanager
 def deploying(
     opts: file_lock.Opts, notify: Notify, purpose: str = "a deployment"
-) -> Iterator[Slots]:
+) -> contextlib.AbstractContextManager[Slots]:
     """Hold a slot for a deployment; wait for it. More concurrent deployments would slow down the
-    hosts and Salt until answers are lost. Yields Slots."""
-    kind_limits = {"init": settings.integer(settings.of_master(opts), "inits_at_once", INITS)}
-    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
-        yield slots
+    hosts and Salt until answers are lost."""
+    number = settings.integer(settings.of_master(opts), "inits_at_once", INITS)
+    return _hold(
+        opts, [_Limit("init", number, "deployment", "virt:inits_at_once")], notify, purpose
+    )
 
 
-@contextlib.contextmanager
 def backing_up(
     opts: file_lock.Opts,
     hosts: Mapping[str, int],
     targets: Mapping[str, int],
     notify: Notify,
     purpose: str = "a backup",
-) -> Iterator[Slots]:
+) -> contextlib.AbstractContextManager[Slots]:
     """Hold a slot of each host and of each target for the block; wait for them. hosts, targets:
     each with its maximum."""
-    kind_limits = {f"{_BACKUP_OF}{host}": number for host, number in hosts.items()}
-    kind_limits |= {f"{_BACKUP_TO}{target}": number for target, number in targets.items()}
-    with _acquire_all(opts, kind_limits, notify, purpose) as slots:
-        yield slots
+    setting = "virt:backup:at_once_per"
+    return _hold(
+        opts,
+        [
+            *(
+                _Limit(f"backup-of-{host}", number, "backup", f"{setting}_host", f" from {host}")
+                for host, number in hosts.items()
+            ),
+            *(
+                _Limit(f"backup-to-{name}", number, "backup", f"{setting}_target", f" to {name}")
+                for name, number in targets.items()
+            ),
+        ],
+        notify,
+        purpose,
+    )
 
 
 def max_hold_s(opts: file_lock.Opts) -> float:
@@ -100,66 +130,39 @@ def max_hold_s(opts: file_lock.Opts) -> float:
 
 
 @contextlib.contextmanager
-def _acquire_all(
-    opts: file_lock.Opts, kind_limits: dict[str, int], notify: Notify, purpose: str
+def _hold(
+    opts: file_lock.Opts, limits: Sequence[_Limit], notify: Notify, purpose: str
 ) -> Iterator[Slots]:
-    """Hold one slot of each kind; hold none while it waits, so that waiting operations do not block
-    others."""
+    """Hold one slot of each limit for the block; hold none while it waits, so that waiting
+    operations do not block others."""
     folder = Path(opts["cachedir"]) / "virt" / "slots"
     folder.mkdir(parents=True, exist_ok=True)
-    missing_kinds: list[str] = []
+    reached: list[_Limit] = []
 
-    def acquire() -> list[int] | None:
-        handles, missing_kind = _take(folder, kind_limits, purpose)
-        if missing_kind is None:
-            return handles
-        if not missing_kinds:
-            notify(_reason(missing_kind, kind_limits[missing_kind]))
-        missing_kinds[:] = [missing_kind]
+    def acquire() -> Slots | None:
+        slots, limit = _take(folder, limits, purpose)
+        if limit is None:
+            return slots
+        if not reached:
+            notify(limit.reason)
+        reached[:] = [limit]
         return None
 
     def wait_reason() -> str:
-        kind = missing_kinds[0]
-        holders = [
-            file_lock.owner(folder / f"{kind}.{index}") for index in range(kind_limits[kind])
-        ]
-        return f"{_reason(kind, kind_limits[kind])}: {'; '.join(holders)}"
+        [limit] = reached
+        return f"{limit.reason}: {'; '.join(map(file_lock.owner, limit.paths(folder)))}"
 
-    slots = Slots(file_lock.wait(opts, acquire, wait_reason))
-    try:
+    with file_lock.wait(opts, acquire, wait_reason) as slots:
         yield slots
-    finally:
-        slots.free()
 
 
-def _take(folder: Path, kind_limits: dict[str, int], purpose: str) -> tuple[list[int], str | None]:
-    """Return (handles, None), or ([], the kind without a free slot)."""
-    handles: list[int] = []
-    for kind, number in kind_limits.items():
-        paths = (folder / f"{kind}.{index}" for index in range(number))
-        handle = next(filter(None, (file_lock.take(path, purpose) for path in paths)), None)
-        if handle is None:
-            Slots(handles).free()
-            return [], kind
-        handles.append(handle)
-    return handles, None
-
-
-def _reason(kind: str, number: int) -> str:
-    if kind == "init":
-        return f"{_under_way_text(number, 'deployment')} (virt:inits_at_once)"
-    if kind.startswith(_BACKUP_OF):
-        about = f" from {kind.removeprefix(_BACKUP_OF)}"
-        return f"{_under_way_text(number, 'backup', about)} (virt:backup:at_once_per_host)"
-    if kind.startswith(_BACKUP_TO):
-        about = f" to {kind.removeprefix(_BACKUP_TO)}"
-        return f"{_under_way_text(number, 'backup', about)} (virt:backup:at_once_per_target)"
-    if kind == "all":
-        return f"{_under_way_text(number, 'migration')} (virt:migration:at_once)"
-    host = kind.removeprefix("of-")
-    about = f" from or to {host}"
-    return f"{_under_way_text(number, 'migration', about)} (virt:migration:at_once_per_host)"
-
-
-def _under_way_text(number: int, noun: str, about: str = "") -> str:
-    return f"{units.pluralize(number, noun)}{about} {'is' if number == 1 else 'are'} under way"
+def _take(folder: Path, limits: Iterable[_Limit], purpose: str) -> tuple[Slots, _Limit | None]:
+    """Return (slots, None), or (no slots, the limit that is reached)."""
+    with Slots() as slots:
+        for limit in limits:
+            taken = (file_lock.take(path, purpose) for path in limit.paths(folder))
+            handle = next((handle for handle in taken if handle is not None), None)
+            if handle is None:
+                return Slots(), limit
+            slots.callback(os.close, handle)
+        return slots.pop_all(), None

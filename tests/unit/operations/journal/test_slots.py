@@ -116,7 +116,7 @@ def test_a_wait_for_a_slot_ends_and_says_who_has_it(tmp_path, monkeypatch):
         assert "waited 60 s (virt:queue_timeout)" in caught.value.text
         assert f"virt.init of web1, process {os.getpid()} of" in caught.value.text
         assert 60 < now.now < 62
-        held.free()
+        held.close()
         with slots.deploying(config, print):
             pass
 
