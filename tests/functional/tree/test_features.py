@@ -77,8 +77,9 @@ def test_the_rest_imports_nothing_of_a_feature(rest):
     check_rest(rest, *QUICK)
 
 
-# the rules of rights name the verbs of all features
+# the rules of rights, and the manual's table of syndics, name the verbs of all features
 OF_ALL_FEATURES = (
+    "tests/unit/fleet/test_syndic.py::test_the_manual_says_of_each_verb_what_it_does_over_a_syndic",
     "tests/unit/rights/test_grants.py::test_no_rule_is_of_a_verb_that_is_not_there",
     "tests/unit/rights/test_grants.py::test_salt_loads_nothing_from_the_runners_but_these",
 )
