@@ -8,6 +8,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations.access import runner
 from saltvirt.operations.core import result
+from tests.tools import api
 
 
 @runner.reporting
@@ -89,6 +90,12 @@ def test_a_permission_that_is_neither_permits_nothing():
     found = sweep("web1", force="perhaps")["data"]
     comment = "force 'perhaps' is not true or false"
     assert found == {"web1": {"result": False, "comment": comment}, "retcode": 1}
+
+
+def test_each_argument_that_is_checked_as_a_name_is_one_of_a_runner_function():
+    functions = api.ours("runners.virt")
+    names = {parameter.split("=")[0] for f in functions for parameter in f.parameters}
+    assert runner._NAMES - names == set()
 
 
 def test_a_name_of_digits_is_a_text():
