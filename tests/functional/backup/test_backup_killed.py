@@ -31,6 +31,11 @@ PARTS = {
     "minion": "functional.backing hv1", "target": "functional.backing b1",
 }  # fmt: skip
 OFF, RUNS = "shut off", "running"
+# the export server looks at the guest more than once before it opens the disks
+SLOW_QEMU = """#!/bin/sh
+case "$*" in *guest=web1,*) sleep 3;; esac
+exec qemu-system-x86_64 "$@"
+"""
 # so much the guest has, and so fast it is read: what is read ahead is less
 HOLDS, SLOW = 40 * MIB, 4
 
@@ -165,6 +170,35 @@ def test_killed_while_one_that_is_off_is_read(cloud, part):
     assert fails(cloud).startswith("b1: ")
     thread.join()
     is_as_it_was(cloud, OFF)
+
+
+def test_while_a_guest_that_is_off_is_read_a_slow_qemu_cannot_start_it(machines):
+    """libvirt calls it active before its QEMU has opened the disks: an end of the export then would
+    let it start."""
+    emulator, definition = machines.folder / "slow-qemu", machines.folder / "slow.xml"
+    emulator.write_text(SLOW_QEMU)
+    emulator.chmod(0o755)
+    devices = f"<devices><emulator>{emulator}</emulator>"
+    plain = (machines.folder / "web1.xml").read_text()
+    definition.write_text(plain.replace("<devices>", devices))
+    machines.virsh("undefine web1")
+    machines.virsh(f"define {definition}")
+
+    def ask(salt, function, **kwargs):
+        data, wrong = salt.ask(function, **kwargs)
+        assert not wrong
+        return data
+
+    reader = ask(machines.machine, "virt.backup_reader")["authority"]
+    seen = ask(machines.hypervisor, "virt.backup_look", name="web1")
+    told = {"folder": str(machines.target), "host": "hv1", "inspection": seen}
+    plan = ask(machines.machine, "virt.backup_plan", **told)
+    its = {"name": "web1", "backup_id": plan["backup_id"]}
+    ask(machines.hypervisor, "virt.backup_begin", disks=plan["disks"], reader=reader, **its)
+    said = machines.sh(f"virsh -c {machines.daemon.uri} start web1 2>&1", check=False)
+    assert 'Failed to get "write" lock' in said
+    assert ask(machines.hypervisor, "virt.backup_end", **its) == {"reason": None, "leftovers": []}
+    machines.virsh("start web1")
 
 
 @pytest.mark.slow

@@ -199,7 +199,7 @@ class ExportServer:
             if self._server:
                 # QEMU's locks do not protect block devices: libvirt gives each QEMU a
                 # /dev of its own with other device files
-                is_started = dom is not None and dom.isActive()
+                is_started = dom is not None and stopped.is_started(dom)
                 return "the guest was started while its disks were read" if is_started else None
             if dom is None or not self._session or not running.is_served(dom, self._session):
                 return "the guest was stopped, or libvirt ended its backup"

@@ -35,6 +35,14 @@ def begin(
     return served_disks, daemon.begin(shown, exports_path(request.guest))
 
 
+def is_started(dom: libvirt.virDomain) -> bool:
+    """Whether the guest was started. While libvirt starts its QEMU, it may not have opened the disks:
+    if they were no longer exported, it would not fail for their locks."""
+    state: list[int] = dom.state()
+    starting = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP]
+    return state[0] != libvirt.VIR_DOMAIN_SHUTOFF and state != starting
+
+
 def _describe_export(disk: InspectedDisk, plan: PlannedDisk, created: dict[str, str]) -> ServedDisk:
     return ServedDisk(
         target=disk.target,
