@@ -7,6 +7,7 @@ import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -152,6 +153,23 @@ def test_it_ends_when_somebody_starts_the_guest(served, conn, folder):
     why = api._end_reason("web1", IDENT)
     assert why == "the guest was started while its disks were read"
     nothing_is_left(folder, conn)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_raw_disk_of_a_guest_that_is_off_has_no_writer(asked, conn, folder, shared):
+    """QEMU itself tolerates one. Of a disk that guests share, another guest may be the writer."""
+    path = f"{folder}/web1.raw"
+    qemu_img("create", "-q", "-f", "raw", path, str(MIB))
+    xml = WEB1.format(path).replace("'qcow2'", "'raw'")
+    conn.defineXML(xml.replace("</disk>", "<shareable/></disk>") if shared else xml)
+    argv = ["qemu-io", "-f", "raw", "-c", "write -q 0 512", path]
+    with BackupJournal("web1").lock() as journal:
+        one = export_server.ExportServer(asked, journal)
+        one.begin()
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert ('Failed to get "write" lock' in done.stderr) is not shared
+        one.end()
+    subprocess.run(argv, check=True)
 
 
 def test_it_ends_what_it_began(served, conn, folder):

@@ -68,6 +68,7 @@ class ExportServer:
         self._session: BackupSession | None = None
         self._relay: relay.Relay | None = None
         self._state: tuple[relay.Relay, daemon.StorageDaemon] | None = None
+        self._locks = contextlib.ExitStack()
         self._last_s = time.monotonic()
         self._scratch = ScratchSpace(
             serve_request.scratch, running.scratch_folder(serve_request), serve_request.scratch_mib
@@ -126,7 +127,7 @@ class ExportServer:
                     ("the guest has saved memory, which is not backed up"),
                 )
             taken_at = record.format_time(time.time())
-            disks, self._server = stopped.begin(conn, dom, inspection, self._request)
+            disks, self._server = stopped.begin(conn, dom, inspection, self._request, self._locks)
         exports_path = (
             running.exports_path(dom)
             if session.active
@@ -214,6 +215,7 @@ class ExportServer:
                 service.end()
         if self._server:
             self._server.end()
+        self._locks.close()
         for path in request.runtime_files(self._request.guest)[1:]:  # and the state
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
