@@ -714,11 +714,11 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
     kept = SavedState(str(place), f"{place}.before-restore", True)
 
     def dies(*_):
-        os.rename(place, kept.kept)
+        os.rename(place, kept.saved_path)
         os._exit(9)
 
     def puts(*_):
-        os.rename(place, kept.kept)
+        os.rename(place, kept.saved_path)
         place.write_text("what the backup has")
 
     monkeypatch.setattr(in_place_restore.guest_state, "save_locations", lambda *_: (kept,))
@@ -736,7 +736,7 @@ def test_a_restore_that_was_killed_before_its_state_was_in_place_is_not_confirme
     monkeypatch.setattr(in_place_restore.guest_state, "install", puts)
     host.restore()
     assert host.confirm() == [host.old(target) for target in TARGETS]
-    assert place.read_text() == "what the backup has" and not os.path.exists(kept.kept)
+    assert place.read_text() == "what the backup has" and not os.path.exists(kept.saved_path)
 
 
 def test_the_definition_of_a_guest_that_was_purged_comes_back(host):

@@ -256,7 +256,7 @@ def install(
             folder, name = os.path.split(location.path)
             with _make_folder(folder) as fd:
                 if location.was_there:
-                    saved_name = os.path.basename(location.kept)
+                    saved_name = os.path.basename(location.saved_path)
                     atomic_file.rename(name, saved_name, durable=False, dir_fd=fd)
                 if folder == files.TPM_STATE:
                     os.mkdir(name, _FOLDER_MODE, dir_fd=fd)  # swtpm has to enter it
@@ -277,7 +277,7 @@ def restore_saved(saved: Collection[SavedState]) -> None:
     with _os_errors("restore the firmware variables and the TPM state"):
         for location in saved:
             folder, name = os.path.split(location.path)
-            before = os.path.basename(location.kept)
+            before = os.path.basename(location.saved_path)
             with contextlib.suppress(FileNotFoundError), _open_folder(folder) as fd:
                 if not location.was_there:
                     folders.remove(name, fd)
@@ -291,7 +291,7 @@ def discard_saved(saved: Collection[SavedState]) -> None:
     """Remove the saved files. Raises OperationFailed."""
     with _os_errors("remove the previous firmware variables and TPM state"):
         for location in saved:
-            folder, name = os.path.split(location.kept)
+            folder, name = os.path.split(location.saved_path)
             with contextlib.suppress(FileNotFoundError), _open_folder(folder) as fd:
                 folders.remove(name, fd)
 

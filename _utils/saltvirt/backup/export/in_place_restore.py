@@ -47,8 +47,8 @@ CONFIRM, UNDO = "virt.backup_confirm", "virt.backup_undo"
 
 
 class InPlaceRestore(RestoreBuilder):
-    """Restore over the existing guest. stop: power it off if necessary. only: name of the one disk
-    to restore; None: all disks and the definition."""
+    """Restore over the existing guest. stop: power it off if necessary. only_target: the one
+    disk to restore; None: all disks and the definition."""
 
     def __init__(
         self,
@@ -204,8 +204,8 @@ class InPlaceRestore(RestoreBuilder):
         return built
 
     def _keep_record(self, record: GuestRecord, retained: Collection[str | None]) -> None:
-        """Keep the present entries of the metadata, and the ownership of disks that are not set
-        aside. stay: names of the disks that the guest keeps."""
+        """Keep the present entries of the metadata, and the ownership of disks that are not
+        replaced. retained: names of these disks."""
         now = self.current.record
         if not now:
             return

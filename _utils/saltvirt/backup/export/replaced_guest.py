@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -20,11 +21,16 @@ FOLDER = f"{paths.STATE}/aside"
 
 @dataclass(frozen=True)
 class SavedState(Message):
-    """A file of firmware variables, or a folder of TPM state. path: where libvirt expects it. kept:
-    path of the previous version. was_there: whether a previous version existed."""
+    """A file of firmware variables, or a folder of TPM state.
+
+    path: where libvirt expects it. saved_path: of the previous version. was_there: whether a
+    previous version existed.
+    """
+
+    ALIASES: ClassVar[dict[str, str]] = {"kept": "saved_path"}
 
     path: str
-    kept: str
+    saved_path: str
     was_there: bool
 
 

@@ -201,7 +201,9 @@ class RestoreBuilder(GuestBuilder):
         guest_state.install(self.dom, files, self.saved_state)
         for saved in self.saved_state:
             if saved.was_there:
-                self.tools.warn(f"{saved.path} existed already and was renamed to {saved.kept}")
+                self.tools.warn(
+                    f"{saved.path} existed already and was renamed to {saved.saved_path}"
+                )
 
     def usable_state(self, state: dict[str, bytes]) -> dict[str, bytes]:
         """Return the part of the state that can be used on this host."""
@@ -215,7 +217,7 @@ class RestoreBuilder(GuestBuilder):
 
     def initial_state(self, kind: str, existing: str | None) -> str:
         """Describe the initial firmware variables or TPM state if they do not come from the backup.
-        left: path of files of an earlier guest."""
+        existing: path of the files of an earlier guest."""
         origin = f"new {kind}"
         if existing and connection.is_local(self.conn):
             origin = f"the {kind} of an earlier guest in {existing}"
@@ -341,7 +343,7 @@ class RestoreBuilder(GuestBuilder):
     def _argv(
         self, target: str, path: str, format: str = FORMAT, max_bytes: int | None = None
     ) -> list[str]:
-        """Return the command that reads a disk. most: limit for the number of bytes."""
+        """Return the command that reads a disk. max_bytes: limit for its size."""
         credentials = daemon.credentials(self.certificates)
         source = daemon.nbd(self.shown.host, self.shown.port, target)
         if max_bytes:

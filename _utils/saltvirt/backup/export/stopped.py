@@ -42,8 +42,11 @@ def begin(
 
 
 def is_started(dom: libvirt.virDomain) -> bool:
-    """Whether the guest was started. While libvirt starts its QEMU, it may not have opened the disks:
-    if they were no longer exported, it would not fail for their locks."""
+    """Whether the guest was started.
+
+    A QEMU that libvirt is starting may not have opened the disks yet: it fails because of their
+    locks, unless the export ends before that.
+    """
     state: list[int] = dom.state()
     starting = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP]
     return state[0] != libvirt.VIR_DOMAIN_SHUTOFF and state != starting

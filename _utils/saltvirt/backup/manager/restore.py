@@ -73,8 +73,8 @@ class RestoreRequest:
         backup_ids.refuse_conflicts(self.new, self.in_place, self.stop, self.disk)
         if self.missing and (self.in_place or self.disk):
             raise errors.InvalidInput(
-                "missing=True applies to a guest that does not exist: do not combine it with over "
-                "or disk"
+                "missing=True applies to a guest that does not exist: do not combine it with "
+                "in_place or disk"
             )
         if self.instant and self.damaged:
             raise errors.InvalidInput("instant=True does not support damaged backups")

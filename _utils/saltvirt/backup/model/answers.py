@@ -13,7 +13,7 @@ from saltvirt.xml.domain.domain import Domain
 
 @dataclass(frozen=True)
 class InspectedDisk(Message):
-    """A disk that can be backed up; see `backups.chains.BackupSourceDisk`.
+    """A disk that can be backed up; see `chains.BackupSourceDisk`.
 
     bitmaps: name to state. encrypted: libvirt encrypts the disk, and QEMU exports it in plain. old:
     a qcow2 file of version 2, which cannot store bitmaps.
@@ -48,7 +48,7 @@ class GuestInspection(Message):
 
 @dataclass(frozen=True)
 class PlannedDisk(Message):
-    """How to back up a disk; see `backups.chains.DiskBackupPlan`. encrypt: encrypt all disks of the
+    """How to back up a disk; see `chains.DiskBackupPlan`. encrypt: encrypt all disks of the
     backup at the target."""
 
     target: str

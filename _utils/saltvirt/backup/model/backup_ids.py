@@ -10,13 +10,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from saltvirt.errors import InvalidInput, NotFound
 from saltvirt.units import short_repr
-
-if TYPE_CHECKING:
-    pass
 
 _BACKUP_ID = re.compile(r"[0-9]{6}-[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _TIMESTAMP = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")

@@ -117,8 +117,7 @@ def _target(name: object, config: object, common: Mapping[str, Any]) -> TargetPo
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
             f"virt:backup:targets: {units.short_repr(name)} cannot be a target's name: use "
-            f"letters, "
-            "digits, '-', '_' and '.'"
+            "letters, digits, '-', '_' and '.'"
         )
     prefix = f"backup:targets:{name}"
     if not isinstance(config, Mapping):

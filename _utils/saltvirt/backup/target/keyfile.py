@@ -32,7 +32,7 @@ _CHECKSUMS, _FINGERPRINT = b"salt-virt: digests of pieces", b"salt-virt: which k
 
 @dataclass(frozen=True)
 class Key(Message):
-    """path: of its file. mark: distinguishes it from other keys with the same name."""
+    """path: of its file. fingerprint: distinguishes keys of the same name."""
 
     name: str
     path: str
