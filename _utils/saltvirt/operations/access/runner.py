@@ -16,7 +16,7 @@ from saltvirt.operations.core.result import Answer, failed, with_outputter
 from saltvirt.spec import values
 
 # arguments that are names: of a guest, a host, a snapshot, a finding or a domain type
-_NAMES = {"name", "vm_", "new", "host", "target", "lost", "snapshot", "finding", "hypervisor"}
+_NAMES = {"name", "new", "host", "target", "lost", "snapshot", "finding", "hypervisor"}
 # flags among further arguments, which no signature names
 _FLAGS = {"test", "overcommit", "wait", "autostart"}
 # arguments that are True, False or a keyword, such as seed=cloud-init
