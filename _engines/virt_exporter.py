@@ -87,13 +87,15 @@ def start(address="127.0.0.1", port=None, tls=False, every_s=None):
 def _serve_host(config):
     from saltvirt.metrics.host.serve import HostMetrics  # noqa: PLC0415 - a master has no libvirt
     from saltvirt.pki.host import layout, validity  # noqa: PLC0415
+    from saltvirt.system import tls_listener  # noqa: PLC0415
 
     get, stop = __salt__["config.get"], threading.Event()
     host = HostMetrics(
         get, __opts__["id"], lambda: validity.local_certificates(__opts__["id"]), stop
     )
     key, certificate = layout.by_use(layout.tls_files("/etc/pki"))["server"]
-    pair = (str(certificate.path), str(key.path)) if config.tls else None
+    files = tls_listener.CertificateFiles(str(certificate.path), str(key.path))
+    pair = files if config.tls else None
     serve.run(config, {"host": host.name}, (host.now, host.readers(config.every_s)), stop, pair)
 
 

@@ -50,6 +50,7 @@ from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.placement import policy
 from saltvirt.placement.facts import Guest, Host
+from saltvirt.system.tls_listener import CertificateFiles
 
 HOSTS, GUESTS = 100, 2000
 SECONDS, SETTLES_S = 30, 300
@@ -64,8 +65,8 @@ class Agents:
         self.calls, self.registries, self.digested = {}, {}, ((), "")
         self.talks = {}
         for name in names:
-            pairs = [tls.Pair(f"{folder}/{name}-{purpose}.crt", f"{folder}/{name}-{purpose}.key")
-                     for purpose in (certs.CLIENT, certs.SERVER)]  # fmt: skip
+            stems = [f"{folder}/{name}-{purpose}" for purpose in (certs.CLIENT, certs.SERVER)]
+            pairs = [CertificateFiles(f"{stem}.crt", f"{stem}.key") for stem in stems]
             own = tls.PeerCredentials(trusted, *pairs)
             self.talks[name] = PeerNetwork(
                 own,

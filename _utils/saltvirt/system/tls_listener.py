@@ -1,6 +1,7 @@
-"""TLS endpoints of this machine for a single client that the master has named.
+"""TLS contexts, and TLS endpoints of this machine for a single client that the master has named.
 
-Both sides have certificates that were created for this purpose; the master exchanges them.
+Both sides of such an endpoint have certificates that were created for this purpose; the master
+exchanges them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from saltvirt import errors
 from saltvirt.schema import Message
@@ -25,6 +27,13 @@ _BUFFER_BYTES = 1024**2
 _PART = 4
 # a dead peer is detected after a minute
 _DEAD_MS = 60_000
+
+
+class CertificateFiles(NamedTuple):
+    """Paths of a certificate and its key."""
+
+    certificate: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -73,18 +82,38 @@ def listening(endpoint: TlsEndpoint, waiting: int, full: str) -> socket.socket:
     raise errors.OperationFailed(f"the ports from {endpoint.port} to {last} are in use: {full}")
 
 
+def new_context(
+    purpose: int,
+    pair: CertificateFiles | None = None,
+    minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+) -> ssl.SSLContext:
+    """A TLS context. purpose: ``ssl.PROTOCOL_TLS_CLIENT`` or ``PROTOCOL_TLS_SERVER``; a server does
+    not ask for certificates of clients before :func:`require_peer`. pair: this side's certificate.
+    Raises OSError."""
+    tls_context = ssl.SSLContext(purpose)
+    tls_context.minimum_version = minimum_version
+    if pair is not None:
+        tls_context.load_cert_chain(*pair)
+    return tls_context
+
+
+def require_peer(
+    tls_context: ssl.SSLContext, *, ca_file: str | None = None, ca_pem: str | None = None
+) -> None:
+    """Require a certificate of the peer from this authority. Raises OSError, ValueError."""
+    tls_context.verify_mode = ssl.CERT_REQUIRED
+    tls_context.load_verify_locations(ca_file, cadata=ca_pem)
+
+
 def context(credentials: TlsCredentials, purpose: int = ssl.PROTOCOL_TLS_SERVER) -> ssl.SSLContext:
     """The TLS context of one side, which only accepts its peer. Raises OperationFailed for an
     invalid key or certificate."""
-    tls_context = ssl.SSLContext(purpose)
-    tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
-    tls_context.verify_mode = ssl.CERT_REQUIRED
     try:
-        tls_context.load_verify_locations(cadata=credentials.reader)
         with tempfile.NamedTemporaryFile("w", prefix="salt-virt-") as file:  # readable only by root
             file.write(credentials.key + credentials.certificate)
             file.flush()
-            tls_context.load_cert_chain(file.name)
+            tls_context = new_context(purpose, CertificateFiles(file.name, file.name))
+        require_peer(tls_context, ca_pem=credentials.reader)
     except (OSError, ValueError) as exc:
         raise errors.OperationFailed(f"invalid certificates for TLS: {exc}") from exc
     return tls_context

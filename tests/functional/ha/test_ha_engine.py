@@ -32,6 +32,7 @@ from saltvirt.pki.authority import ca
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs
 from saltvirt.placement.facts import Guest, Host
+from saltvirt.system.tls_listener import CertificateFiles
 from tests.clock import until
 from tests.lab.paths import REPOSITORY
 from tests.unit.ha.fencing.test_agents import OFF, ON, Bmc
@@ -127,7 +128,7 @@ def pair(folder, authority, name, trusted):
         at = folder / f"{name}-{purpose}"
         at.with_suffix(".crt").write_bytes(certs.cert_pem(cert))
         at.with_suffix(".key").write_bytes(certs.key_pem(key))
-        pairs.append(tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))))
+        pairs.append(CertificateFiles(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))))
     return tls.PeerCredentials(trusted, *pairs)
 
 

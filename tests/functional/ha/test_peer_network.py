@@ -26,6 +26,7 @@ from saltvirt.ha.transport.peer_connection import MAX_WAITING, Outbox, PeerConne
 from saltvirt.ha.transport.peer_connection import cancel_all as ended_tasks
 from saltvirt.ha.transport.peer_network import PeerNetwork
 from saltvirt.pki.common import certs
+from saltvirt.system.tls_listener import CertificateFiles
 from tests.clock import until
 
 PACE = PeerTiming(beat_s=0.3, quiet_s=0.3, silent_s=120, connect_s=2)
@@ -52,7 +53,7 @@ class Authority:
         at = self.folder / f"{name}-{purpose}"
         at.with_suffix(".crt").write_bytes(certs.cert_pem(cert))
         at.with_suffix(".key").write_bytes(certs.key_pem(KEY))
-        return tls.Pair(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))), cert
+        return CertificateFiles(str(at.with_suffix(".crt")), str(at.with_suffix(".key"))), cert
 
     def credentials(self, name, revoked=None, now=NOW):
         return tls.PeerCredentials(

@@ -31,6 +31,7 @@ from saltvirt.metrics.model import family
 from saltvirt.pki.authority import ca
 from saltvirt.pki.authority import policy as certificates
 from saltvirt.pki.authority.store import CertificateStore
+from saltvirt.system import tls_listener
 from tests.clock import until
 from tests.functional.conftest import REPOSITORY
 from tests.functional.daemon import Daemon, libvirtd  # noqa: F401 - a fixture
@@ -382,17 +383,17 @@ def certificate(folder, name):
 
 
 def test_tls_reads_a_certificate_that_was_renewed(tmp_path):
-    tls = f"{tmp_path}/cert", f"{tmp_path}/key"
+    tls = tls_listener.CertificateFiles(f"{tmp_path}/cert", f"{tmp_path}/key")
     certificate(tmp_path, "first")
     with served(NUMBERS, tls) as one:
         for name in ("first", "second"):
             certificate(tmp_path, name)
-            trusted = ssl.create_default_context(cafile=tls[0])
+            trusted = ssl.create_default_context(cafile=tls.certificate)
             assert b"saltvirt_n" in get(one, scheme="https", context=trusted).read()
         with pytest.raises((urllib.error.URLError, ConnectionError, OSError)):
             get(one)
         with socket.create_connection(("127.0.0.1", one.server_address[1])):
-            trusted = ssl.create_default_context(cafile=tls[0])
+            trusted = ssl.create_default_context(cafile=tls.certificate)
             assert b"saltvirt_n" in get(one, scheme="https", context=trusted).read()
 
 

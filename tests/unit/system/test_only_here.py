@@ -1,4 +1,5 @@
-"""What replaces files, locks them and detaches processes is in ``system`` alone.
+"""What replaces files, locks them, detaches processes and creates TLS contexts is in ``system``
+alone.
 
 Ruff bans the functions (``banned-api`` in pyproject.toml); here are the calls that it cannot see.
 """
@@ -19,7 +20,8 @@ FILES = [
 
 
 def banned(code):
-    """The lines with a call that detaches a process, or with Path.rename or Path.replace."""
+    """The lines with a call that detaches a process or creates a TLS context, or with Path.rename
+    or Path.replace."""
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.Call):
             continue
@@ -27,6 +29,8 @@ def banned(code):
         if keywords & {"start_new_session", "preexec_fn", "process_group"}:
             yield node.lineno
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in ("SSLContext", "create_default_context"):
+            yield node.lineno
         if method in ("rename", "replace") and len(node.args) == 1 and not keywords:
             yield node.lineno
 
@@ -42,6 +46,7 @@ def test_no_other_file_does_it_by_itself():
 
 @pytest.mark.parametrize("code, is_banned", [
     ("subprocess.Popen(argv, start_new_session=True)", True),
+    ("ssl.SSLContext(purpose)", True), ("ssl.create_default_context()", True),
     ("path.rename(other)", True), ("Path(a).replace(b)", True), ("text.replace('a', 'b')", False),
     ("dataclasses.replace(one, a=1)", False), ("replace(one, a=1)", False),
     ("dom.rename(name, 0)", False), ("atomic_file.rename(a, b)", False),

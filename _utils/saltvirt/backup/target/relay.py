@@ -121,8 +121,8 @@ def has_authority(host: str, port: int, authority: str) -> bool:
     """Whether the server there has a certificate of this authority. Raises OSError if there is no
     answer."""
     deadline = time.monotonic() + _ANSWERS_S
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(cadata=authority)
+    context = tls_listener.new_context(ssl.PROTOCOL_TLS_CLIENT)
+    tls_listener.require_peer(context, ca_pem=authority)
     with socket.create_connection((host, port), timeout=_ANSWERS_S) as connection:
         try:
             if _receive_exact(connection, _GREETING_BYTES, deadline)[:16] != _MAGIC + _OPTION:

@@ -14,6 +14,7 @@ from saltvirt.ha.transport import addresses, tls
 from saltvirt.ha.transport.peer_network import PORT
 from saltvirt.schema import Message
 from saltvirt.system import paths
+from saltvirt.system.tls_listener import CertificateFiles
 
 PATH = "/etc/salt-virt/ha.json"
 
@@ -54,8 +55,8 @@ class AgentSettings(Message):
         base = f"{self.pki}/libvirt"
         return tls.PeerCredentials(
             ca=f"{self.pki}/CA/cacert.pem",
-            client=tls.Pair(f"{base}/clientcert.pem", f"{base}/private/clientkey.pem"),
-            server=tls.Pair(f"{base}/servercert.pem", f"{base}/private/serverkey.pem"),
+            client=CertificateFiles(f"{base}/clientcert.pem", f"{base}/private/clientkey.pem"),
+            server=CertificateFiles(f"{base}/servercert.pem", f"{base}/private/serverkey.pem"),
             revoked=f"{self.pki}/CA/cacrl.pem",
         )
 

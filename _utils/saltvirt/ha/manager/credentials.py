@@ -15,6 +15,7 @@ from saltvirt.pki.authority.ca import Authority
 from saltvirt.pki.authority.store import CertificateStore
 from saltvirt.pki.common import certs, files
 from saltvirt.system import file_lock
+from saltvirt.system.tls_listener import CertificateFiles
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def ensure(
         _put(folder / _CA, authority.trusted)
         if revoked:
             _put(folder / _REVOKED, revoked)
-    pair = tls.Pair(str(folder / _CERT), str(folder / _KEY))
+    pair = CertificateFiles(str(folder / _CERT), str(folder / _KEY))
     return tls.PeerCredentials(str(folder / _CA), pair, revoked=str(folder / _REVOKED))
 
 

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from saltvirt import errors
+from saltvirt.system import tls_listener
+from saltvirt.system.tls_listener import CertificateFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_NAME_LENGTH = 64  # maximum length of a common name in X.520
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Paths of a certificate and its key."""
-
-    certificate: str
-    key: str
 
 
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL: a clock that jumps, or certificates that expire on all hosts
@@ -38,8 +32,8 @@ class PeerCredentials:
     """
 
     ca: str
-    client: Pair
-    server: Pair | None = None
+    client: CertificateFiles
+    server: CertificateFiles | None = None
     revoked: str | None = None
 
 
@@ -55,20 +49,17 @@ def to_listen(credentials: PeerCredentials) -> ssl.SSLContext:
     return _context(ssl.PROTOCOL_TLS_SERVER, credentials, credentials.server)
 
 
-def _context(protocol: int, credentials: PeerCredentials, pair: Pair) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the caller compares the complete common name: see name()
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= _NO_CHECK_TIME
+def _context(protocol: int, credentials: PeerCredentials, pair: CertificateFiles) -> ssl.SSLContext:
     path = pair.certificate
     try:
-        context.load_cert_chain(pair.certificate, pair.key)
+        context = tls_listener.new_context(protocol, pair, ssl.TLSVersion.TLSv1_3)
+        context.check_hostname = False  # the caller compares the complete common name: see name()
+        context.verify_flags |= _NO_CHECK_TIME
         path = credentials.ca
-        context.load_verify_locations(credentials.ca)
+        tls_listener.require_peer(context, ca_file=path)
         if credentials.revoked and os.path.exists(credentials.revoked):
             path = credentials.revoked
-            context.load_verify_locations(credentials.revoked)
+            context.load_verify_locations(path)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except OSError as exc:  # includes SSLError
         raise errors.ConnectionFailed(f"{path}: {exc.strerror or exc}") from exc

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from saltvirt.metrics.exporter import source
 from saltvirt.metrics.exporter.options import ServeOptions
 from saltvirt.metrics.exporter.readers import PeriodicReader
-from saltvirt.metrics.exporter.server import PATH, Exporter, TlsPair
+from saltvirt.metrics.exporter.server import PATH, Exporter
 from saltvirt.metrics.model.family import Family, Labels
+from saltvirt.system.tls_listener import CertificateFiles
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ def run(
     labels: Labels,
     sources: tuple[Callable[[], Iterator[Family]], Mapping[str, PeriodicReader[list[Family]]]],
     stop: threading.Event,
-    tls: TlsPair | None = None,
+    tls: CertificateFiles | None = None,
 ) -> None:
     """Serve metrics. sources: ``now`` and ``readers`` of :func:`source.families`. Raises the errors
     of Exporter."""

@@ -19,15 +19,14 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.metrics.exporter import text
 from saltvirt.metrics.model.family import Family
+from saltvirt.system import tls_listener
+from saltvirt.system.tls_listener import CertificateFiles
 
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
 # maximum of simultaneous requests, timeout of an idle client, timeout of a request
 _MAX_CONNECTIONS, _IDLE_TIMEOUT_S, _MAX_DURATION_S = 8, 10, 60
-
-# (file of the certificate, file of its key)
-TlsPair = tuple[str, str]
 
 
 class Exporter(ThreadingHTTPServer):
@@ -44,7 +43,7 @@ class Exporter(ThreadingHTTPServer):
         address: str,
         port: int,
         read: Callable[[], Iterable[Family]],
-        tls: TlsPair | None = None,
+        tls: CertificateFiles | None = None,
     ) -> None:
         self.read, self.tls = read, tls
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -59,15 +58,12 @@ class Exporter(ThreadingHTTPServer):
                 f"metrics: cannot listen on {address} port {port}: {exc}"
             ) from exc
 
-    def _tls_context(self, tls: TlsPair) -> ssl.SSLContext:
+    def _tls_context(self, tls: CertificateFiles) -> ssl.SSLContext:
         try:
             stamp = [os.stat(path).st_mtime_ns for path in tls]
             if self._context is None or self._context[0] != stamp:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.minimum_version = ssl.TLSVersion.TLSv1_2
-                context.load_cert_chain(*tls)
-                self._context = stamp, context
-        except (OSError, ssl.SSLError) as exc:
+                self._context = stamp, tls_listener.new_context(ssl.PROTOCOL_TLS_SERVER, tls)
+        except OSError as exc:
             raise errors.OperationFailed(f"metrics: TLS by {' and '.join(tls)}: {exc}") from exc
         return self._context[1]
 

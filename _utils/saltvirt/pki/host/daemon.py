@@ -12,6 +12,7 @@ from cryptography import x509
 
 from saltvirt.errors import PkiError
 from saltvirt.pki.common import certs, files
+from saltvirt.system import tls_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,10 +83,10 @@ def handshake(
     client's certificate and its key. Raises PkiError with the error of TLS.
     """
     try:
-        context = ssl.create_default_context(cafile=str(paths[0]))
+        pair = tls_listener.CertificateFiles(str(paths[1]), str(paths[2]))
+        context = tls_listener.new_context(ssl.PROTOCOL_TLS_CLIENT, pair)
+        tls_listener.require_peer(context, ca_file=str(paths[0]))
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-        context.load_cert_chain(str(paths[1]), str(paths[2]))
         with (
             socket.create_connection((address, port), timeout=_TIMEOUT_S) as raw_socket,
             context.wrap_socket(raw_socket, server_hostname=name) as tls,
