@@ -1,9 +1,11 @@
 """What the page asks salt-api for, answered from a cloud that is made up, without a master."""
 
+import contextlib
 import http.server
 import json
 import queue
 import random
+import socket
 import threading
 from pathlib import Path
 
@@ -56,17 +58,26 @@ class Api(http.server.ThreadingHTTPServer):
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
         self.valid, self.has_events, self.has_novnc, self.cuts = True, True, True, False
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
+        self.connections = []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
+    def get_request(self):
+        found = super().get_request()
+        self.connections.append(found[0])
+        return found
+
     def stop(self):
-        """End it."""
+        """End it, and the connections that a browser keeps open."""
         for one in self.listeners:
             one.put(None)
         self.shutdown()
         self.server_close()
         self.thread.join()
+        for one in self.connections:
+            with contextlib.suppress(OSError):  # it has ended
+                one.shutdown(socket.SHUT_RDWR)
 
     def cut(self):
         """Break the streams of events off, and wait until the page has opened one again."""

@@ -27,6 +27,14 @@ GUEST = """<domain type='qemu'><name>{name}</name><memory>65536</memory>
 <video><model type='vga'/></video><serial type='pty'/><console type='pty'/></devices></domain>"""
 
 
+def run_proxy(owner, rules, port):
+    """Run a proxy, which is then the owner's ``proxy``, until its loop is stopped."""
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        asyncio.set_event_loop(loop)
+        owner.proxy = proxy.Proxy(rules)
+        owner.proxy.run("127.0.0.1", port)
+
+
 class Reached:
     """uri: of a libvirt. ``opts``: of the master. ``url``: of the proxy."""
 
@@ -47,12 +55,12 @@ class Reached:
             one.bind(("127.0.0.1", 0))
             self.port = one.getsockname()[1]
         self.url = f"ws://127.0.0.1:{self.port}{proxy.PATH}"
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def _run(self):
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        self.proxy = proxy.Proxy(self.rules)
-        self.proxy.run("127.0.0.1", self.port)
+        with contextlib.closing(self.rules.view):
+            run_proxy(self, self.rules, self.port)
 
     def guest(self, name="web1"):
         """A running one."""
@@ -75,6 +83,8 @@ class Reached:
             with contextlib.suppress(libvirt.libvirtError):
                 dom.destroy()
         self.conn.close()
+        self.proxy.loop.add_callback(self.proxy.loop.stop)
+        self._thread.join()
 
 
 class Browser:
@@ -132,4 +142,10 @@ class Browser:
             self.line.close()
             while not self.is_over:
                 self.receive(5)
+        self._run(self._end)
         self.loop.close()
+
+    async def _end(self):
+        """Close the socket of a connection that was not read to its end."""
+        if self.line.protocol and self.line.protocol.stream:
+            self.line.protocol.stream.close()

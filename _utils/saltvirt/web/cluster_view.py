@@ -88,6 +88,7 @@ class ClusterView:
         self._change = threading.Condition()
         self._watching: list[page_events.PageListener] = []
         self._threads: list[threading.Thread] = []
+        self._is_closed = False
         self._next_at = 0.0
         self._last_number = 0
         self.last = NONE
@@ -111,6 +112,12 @@ class ClusterView:
         finally:
             with self._change:
                 self._watching.remove(listener)
+
+    def close(self) -> None:
+        """End the threads."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify_all()
 
     def request_refresh(self, delay_s: float = REFRESH_DELAY_S) -> int:
         """Query the hypervisors soon. Returns the number of the first snapshot that shows the
@@ -147,17 +154,20 @@ class ClusterView:
             texts[host] = hashlib.sha256(text.encode()).hexdigest(), text
         return UserView(snapshot, texts, frozenset(guests), is_all)
 
-    def _wait(self) -> None:
-        """Wait until a page is open and the next query is due."""
+    def _is_due(self) -> bool:
+        """Wait until a page is open and the next query is due; False: the view is closed."""
         with self._change:
-            while not self._watching or (remaining_s := self._next_at - time.monotonic()) > 0:
+            while not self._is_closed:
+                remaining_s = self._next_at - time.monotonic()
+                if self._watching and remaining_s <= 0:
+                    break
                 self._change.wait(remaining_s if self._watching else None)
             self._next_at = time.monotonic() + INTERVAL_S
             self._last_number += 1
+            return not self._is_closed
 
     def _poll(self) -> None:
-        while True:
-            self._wait()
+        while self._is_due():
             self.last = self._query_cluster()
             with self._change:
                 watching = list(self._watching)
@@ -193,8 +203,9 @@ class ClusterView:
         """Read the master's events while pages are open."""
         while True:
             with self._change:
-                while not self._watching:
-                    self._change.wait()
+                self._change.wait_for(lambda: self._watching or self._is_closed)
+            if self._is_closed:
+                return
             try:
                 self._read()
             except Exception:
@@ -205,7 +216,7 @@ class ClusterView:
         with salt.utils.event.get_event(
             "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
         ) as bus:
-            while self._watching:
+            while self._watching and not self._is_closed:
                 event = bus.get_event(wait=_EVENT_WAIT_S, full=True, auto_reconnect=True)
                 if event and isinstance(event.get("data"), dict):
                     self.handle_event(str(event["tag"]), event["data"])

@@ -109,7 +109,7 @@ class Proxy:
     def run(self, address: str, port: int) -> None:
         """Serve until the process ends, or until the library was updated and no console is open.
         Raises OperationFailed if the address cannot be used."""
-        loop = ioloop.IOLoop()
+        self.loop = ioloop.IOLoop()
         failed: list[OSError] = []
 
         def begin() -> None:
@@ -117,16 +117,20 @@ class Proxy:
                 self.server.listen(port, address)
             except OSError as exc:
                 failed.append(exc)
-                loop.stop()
+                self.loop.stop()
 
-        loop.add_callback(begin)
-        loop.spawn_callback(self._updated, loop)
-        loop.start()
-        self.server.stop()
+        self.loop.add_callback(begin)
+        self.loop.spawn_callback(self._updated)
+        try:
+            self.loop.start()
+        finally:
+            self.server.stop()
+            self.pool.shutdown(wait=False)
+            self.loop.close(all_fds=True)
         if failed:
             raise errors.OperationFailed(f"cannot listen on {address} port {port}: {failed[0]}")
 
-    async def _updated(self, loop: Any) -> None:
+    async def _updated(self) -> None:
         """Stop the event loop after an update of the library, so that Salt restarts the engine.
         Pages are disconnected before and query by themselves meanwhile."""
         while not self.is_updated or any(not is_page for _, is_page in self.users):
@@ -138,7 +142,7 @@ class Proxy:
             for page in [*self.pages] if self.is_updated else ():
                 page.end(_UPDATED)
         log.info("reach: %s", _UPDATED)
-        loop.stop()
+        self.loop.stop()
 
     def run_in_thread(self, function: Callable[[Any], Any], argument: Any) -> Awaitable[Any]:
         """Run a function that reads files or queries others in a thread, and wait for its result

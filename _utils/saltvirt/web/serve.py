@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Callable
 from typing import Any
@@ -27,13 +28,15 @@ def run(
     """Serve until the process ends. disarmed: whether high availability is disarmed. Raises
     InvalidInput, OperationFailed."""
     endpoint = _address(address), _port(port)
+    view = ClusterView(opts, disarmed)
     rules = ProxyRules(
         lambda secret: tickets.redeem(opts, secret),
         lambda ticket: denial_reason(opts, ticket),
-        ClusterView(opts, disarmed),
+        view,
         _origins(origins),
     )
-    Proxy(rules).run(*endpoint)
+    with contextlib.closing(view):
+        Proxy(rules).run(*endpoint)
 
 
 def denial_reason(opts: dict[str, Any], ticket: Ticket) -> str | None:

@@ -1,6 +1,5 @@
 """The proxy of pages and guests by itself: those who are too many, and what fails beside it."""
 
-import asyncio
 import contextlib
 import socket
 import threading
@@ -20,7 +19,7 @@ from saltvirt.pki.common import certs
 from saltvirt.pki.host import own_pair
 from saltvirt.web import cluster_view, proxy
 from tests.clock import until
-from tests.functional.reached import Browser
+from tests.functional.reached import Browser, run_proxy
 
 SECRET = "s" * 43
 PAGE = tickets.Ticket("anna", 0.0, is_page=True)
@@ -69,12 +68,11 @@ def proxied(monkeypatch):
         found.port = one.getsockname()[1]
 
     def run():
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        found.proxy = proxy.Proxy(rules)
-        found.proxy.run("127.0.0.1", found.port)
+        run_proxy(found, rules, found.port)
         found.is_over = True
 
-    threading.Thread(target=run, daemon=True).start()
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
 
     def listens():
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", found.port), 1):
@@ -91,6 +89,9 @@ def proxied(monkeypatch):
         found.browser = browser
         yield found
         found.view.goes.set()
+    if not found.is_over:
+        found.proxy.loop.add_callback(found.proxy.loop.stop)
+    thread.join()
 
 
 def test_a_user_has_so_many_pages_and_no_more(proxied, monkeypatch):
