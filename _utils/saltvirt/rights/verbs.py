@@ -38,7 +38,7 @@ RULES = {
     "snapshot": _rule(GUEST, "name snapshot test disk_only quiesce"),
     "revert": _rule(GUEST, "name snapshot cleanup test"),
     "delete_snapshots": _rule(GUEST, "name names all children test"),
-    "backup": _rule(GUEST, "name to whole test"),
+    "backup": _rule(GUEST, "name to full test"),
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
     "watch": _rule(NONE, "digest"), "console": _rule(GUEST, "name force escape"),

@@ -55,6 +55,11 @@ def test_no_rule_is_of_a_verb_that_is_not_there():
     assert {node.name for path in RUNNERS for node in public(path)} == set(verbs.RULES)
 
 
+def test_each_argument_that_a_rule_allows_is_one_of_the_verb():
+    for node in (node for path in RUNNERS for node in public(path) if not node.args.kwarg):
+        assert verbs.RULES[node.name].takes <= {one.arg for one in node.args.args}, node.name
+
+
 def test_salt_loads_nothing_from_the_runners_but_these():
     """The loader gives users every function in the files, imported ones, too."""
     opts = {"extension_modules": "", "optimization_order": [0], "fileserver_backend": []}
