@@ -181,24 +181,25 @@ def ha_setup(host=None, test=False):
 def ha_rule(
     name,
     guests=None,
-    apart=None,
-    together=None,
+    affinity=None,
+    anti_affinity=None,
     hosts=None,
-    only=None,
+    host_affinity=None,
     remove=False,
     test=False,
 ):
     """
-    Define a placement rule: keep guests together, apart, or on certain hosts.
+    Define a placement rule: keep guests on the same host, on different hosts, or on certain hosts.
 
     :param name: name of the rule
     :param guests: names, as a list or separated by commas; ``virt.ha_enable NAME group=`` adds
         guests
-    :param apart: ``strict``: a guest stays down rather than share a host with another guest of the
-        rule; or ``preferred``
-    :param together: ``strict`` or ``preferred``, for guests that are to be on the same host
-    :param hosts: hosts with ranks, the highest first choice: ``hyper1:2,hyper2:1``
-    :param only: with ``hosts``: ``strict`` (default): on no other hosts; or ``preferred``
+    :param affinity: keep the guests on the same host: ``strict``: a guest stays down rather than
+        violate the rule; or ``preferred``
+    :param anti_affinity: keep the guests on different hosts: ``strict`` or ``preferred``
+    :param hosts: hosts with ranks; the host with the highest rank is preferred:
+        ``hyper1:2,hyper2:1``
+    :param host_affinity: with ``hosts``: ``strict`` (default): on no other hosts; or ``preferred``
     :param remove: remove the rule; its guests are not moved
     :param test: show the resulting rule
 
@@ -208,16 +209,16 @@ def ha_rule(
 
     .. code-block:: bash
 
-        salt-run virt.ha_rule webs guests=web1,web2 apart=strict
-        salt-run virt.ha_rule near guests=db1 hosts=hyper1:2,hyper2:1 only=preferred
+        salt-run virt.ha_rule webs guests=web1,web2 anti_affinity=strict
+        salt-run virt.ha_rule near guests=db1 hosts=hyper1:2,hyper2:1 host_affinity=preferred
         salt-run virt.ha_rule webs remove=True
     """
     arguments = {
         "guests": guests,
-        "apart": apart,
-        "together": together,
+        "affinity": affinity,
+        "anti_affinity": anti_affinity,
         "hosts": hosts,
-        "only": only,
+        "host_affinity": host_affinity,
     }
     with Fleet(__opts__) as fleet:
         return operation.perform(rule.ConfigureRule(fleet, name, arguments, remove is True), test)

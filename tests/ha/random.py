@@ -83,7 +83,7 @@ def draw(seed, trap=0.5):
     if back.random() < 0.3:
         name, ranks = back.choice(list(guests)), back.sample(list(hosts), min(count, 3))
         guests[name]["failback"] = "restart"
-        data["rules"] = [{"guests": [name], "only": "preferred",
+        data["rules"] = [{"guests": [name], "host_affinity": "preferred",
                           "hosts": {host: rank for rank, host in enumerate(ranks, 1)}}]  # fmt: skip
     return data
 

@@ -10,6 +10,7 @@ from saltvirt.ha.model.policy import HaPolicy
 from saltvirt.ha.model.view import (
     AFFINITY,
     ANTI_AFFINITY,
+    HOST_AFFINITY,
     LIVE,
     PREFERRED,
     RESTART,
@@ -190,21 +191,23 @@ def _failback(value, what):
 
 def _rule(given):
     _known(
-        _mapping(given, "a rule"), {"guests", "hosts", "only", ANTI_AFFINITY, AFFINITY}, "a rule"
+        _mapping(given, "a rule"),
+        {"guests", "hosts", HOST_AFFINITY, ANTI_AFFINITY, AFFINITY},
+        "a rule",
     )
     guests = tuple(_name(one, "a rule's guests") for one in _list(given, "guests"))
     if not guests:
         raise BadScenario(f"a rule has guests: {given}")
     kinds = [kind for kind in ("hosts", ANTI_AFFINITY, AFFINITY) if kind in given]
     if len(kinds) != 1:
-        raise BadScenario(f"a rule has one of hosts, apart and together: {given}")
+        raise BadScenario(f"a rule has one of hosts, affinity and anti_affinity: {given}")
     if kinds != ["hosts"]:
         return GuestRule(guests, kinds[0], strict=_strict(given, kinds[0]))
     hosts = given["hosts"]
     ranks = hosts if isinstance(hosts, dict) else dict.fromkeys(_list(given, "hosts"), 1)
     ranks = {_name(k, "a rule's hosts"): _number(v, f"rank of {k}", -(2**31))
              for k, v in ranks.items()}  # fmt: skip
-    return GuestRule(guests, hosts=ranks, strict=_strict(given, "only"))
+    return GuestRule(guests, hosts=ranks, strict=_strict(given, HOST_AFFINITY))
 
 
 def _strict(given, key):

@@ -189,7 +189,9 @@ def test_a_host_whose_guest_nobody_takes_is_said_so(cloud, host):
 def better(cloud, host):
     """The guest likes its host better than all others."""
     lab = cloud.lab
-    found = lab.run("virt.ha_rule", "near", "guests=web1", f"hosts={host}:1", "only=preferred")
+    found = lab.run(
+        "virt.ha_rule", "near", "guests=web1", f"hosts={host}:1", "host_affinity=preferred"
+    )
     assert found.rc == 0, found
     cloud.well()
     yield host

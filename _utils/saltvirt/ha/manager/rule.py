@@ -1,4 +1,4 @@
-"""Rules: keep guests together, apart, or on some hosts."""
+"""Rules: keep guests on the same host, on different hosts, or on certain hosts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from saltvirt import errors, names, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.ha.manager.admin_request import AdminRequest
 from saltvirt.ha.manager.desired_state import DesiredState
-from saltvirt.ha.model.view import AFFINITY, ANTI_AFFINITY, PREFERRED, STRICT, GuestRule
+from saltvirt.ha.model.view import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    HOST_AFFINITY,
+    PREFERRED,
+    STRICT,
+    GuestRule,
+)
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 
 RANKS = 1000
 _STRENGTHS = (STRICT, PREFERRED)
+_KINDS = (AFFINITY, ANTI_AFFINITY, HOST_AFFINITY)
 
 
 class ConfigureRule:
     """Create, change or remove a rule.
 
-    guests: names, a list or a text with commas; None: unchanged. apart, together, only: strict or
-    preferred; one of them. hosts: for ``only``: a mapping of host to rank, a list, or a text such
-    as ``hv1:2,hv2``.
+    arguments: guests: names, a list or a text with commas; None: unchanged. affinity,
+    anti_affinity, host_affinity: strict or preferred; one of them. hosts: for host_affinity: a
+    mapping of host to rank, a list, or a text such as ``hv1:2,hv2``.
     """
 
     def __init__(self, fleet: Fleet, name: str, arguments: dict[str, Any], remove: bool) -> None:
@@ -83,29 +91,28 @@ class ConfigureRule:
         guests = old.guests if old else ()
         if self.arguments.get("guests") is not None:
             guests = tuple(sorted(_names(self.arguments["guests"], "guests")))
-        strengths = {key: self.arguments[key] for key in ("apart", "together", "only")
-                if self.arguments.get(key) is not None}  # fmt: skip
+        strengths = {
+            kind: self.arguments[kind] for kind in _KINDS if self.arguments.get(kind) is not None
+        }
         hosts = self.arguments.get("hosts")
         if hosts is not None:
-            strengths.setdefault("only", STRICT)
+            strengths.setdefault(HOST_AFFINITY, STRICT)
         if not strengths and old is not None:
             return GuestRule(guests, old.kind, old.hosts, old.strict)
         if len(strengths) != 1:
             raise errors.InvalidInput(
-                f"{self.name}: pass one of apart=, together= and hosts= (with only=)"
+                f"{self.name}: pass one of affinity=, anti_affinity= and hosts="
             )
         [(kind, strength)] = strengths.items()
         if strength not in _STRENGTHS:
             raise errors.InvalidInput(
                 f"{kind} must be {STRICT} or {PREFERRED}, not {units.short_repr(strength)}"
             )
-        if kind != "only":
-            return GuestRule(
-                guests, ANTI_AFFINITY if kind == "apart" else AFFINITY, {}, strength == STRICT
-            )
+        if kind != HOST_AFFINITY:
+            return GuestRule(guests, kind, {}, strength == STRICT)
         ranks = _ranks(hosts) if hosts is not None else old.hosts if old else {}
         if not ranks:
-            raise errors.InvalidInput(f"{self.name}: only= needs hosts=")
+            raise errors.InvalidInput(f"{self.name}: {HOST_AFFINITY}= requires hosts=")
         return GuestRule(guests, "", ranks, strength == STRICT)
 
 
@@ -147,14 +154,14 @@ def _refuse_impossible(name: str, new: GuestRule, desired: DesiredState, hosts: 
         return
     if new.kind == ANTI_AFFINITY and len(new.guests) > hosts:
         raise errors.InvalidInput(
-            f"{name}: {len(new.guests)} guests cannot be kept apart on {hosts} hosts"
+            f"{name}: {len(new.guests)} guests cannot be on different hosts: there are {hosts}"
         )
     for other_name, rule in desired.rules.items():
         shared = set(new.guests) & set(rule.guests)
         is_contrary = {new.kind, rule.kind} == {ANTI_AFFINITY, AFFINITY}
         if other_name != name and rule.strict and is_contrary and len(shared) > 1:
             raise errors.InvalidInput(
-                f"{name}: rule {other_name} keeps {', '.join(sorted(shared))} {rule.kind}"
+                f"{name}: the rule {other_name} sets {rule.kind} for {', '.join(sorted(shared))}"
             )
 
 

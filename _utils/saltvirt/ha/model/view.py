@@ -27,7 +27,8 @@ LIVE, RESTART = "live", "restart"
 # how a person moves a guest to another host
 MIGRATE, RELOCATE = "migrate", "relocate"
 # kinds and strictness of rules
-AFFINITY, ANTI_AFFINITY, STRICT, PREFERRED = "together", "apart", "strict", "preferred"
+AFFINITY, ANTI_AFFINITY, HOST_AFFINITY = "affinity", "anti_affinity", "host_affinity"
+STRICT, PREFERRED = "strict", "preferred"
 # results of a fence agent
 OFF, ON, TIMED_OUT = "off", "on", "timed out"
 
@@ -59,8 +60,8 @@ class GuestConfig(Message):
 
 @dataclass(frozen=True)
 class GuestRule(Message):
-    """A rule: guests together or apart, or on these hosts, with ranks. strict: a guest stays down
-    if the rule cannot be met."""
+    """A rule: kind AFFINITY or ANTI_AFFINITY of guests to each other, or "" for their affinity to
+    hosts, with ranks. strict: a guest stays down if the rule cannot be met."""
 
     guests: tuple[str, ...]
     kind: str = ""

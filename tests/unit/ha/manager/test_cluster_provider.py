@@ -246,7 +246,7 @@ def test_it_goes_to_members_and_where_its_rules_let_it(cloud):
     Enable(cloud, "web1", HaOptions())
     cloud.guests["hv000"]["web1"] = guest()
     Enable(cloud, "web1", HaOptions()).run()
-    rule = GuestRule(("web1",), "apart", strict=True)
+    rule = GuestRule(("web1",), "anti_affinity", strict=True)
     hosts = GuestRule((), "", {"hv000": 1, "hv001": 1}, strict=True)
 
     def make(known):

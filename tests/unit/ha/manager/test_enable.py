@@ -728,16 +728,16 @@ def rule(cloud, name, remove=False, **given):
 def test_rules_are_kept_and_joined(cloud):
     for name in ("web1", "web2", "db1"):
         enable(cloud, name).run()
-    rule(cloud, "webs", guests="web1,web2", apart="strict").run()
-    rule(cloud, "near", guests=["db1"], hosts="hv000:2,hv001", only="preferred").run()
+    rule(cloud, "webs", guests="web1,web2", anti_affinity="strict").run()
+    rule(cloud, "near", guests=["db1"], hosts="hv000:2,hv001", host_affinity="preferred").run()
     enable(cloud, "db1", group="webs").run()
     kept = wishes(cloud).rules
-    assert kept["webs"] == GuestRule(("web1", "web2", "db1"), "apart")
+    assert kept["webs"] == GuestRule(("web1", "web2", "db1"), "anti_affinity")
     assert kept["near"] == GuestRule(("db1",), "", {"hv000": 2, "hv001": 0}, strict=False)
-    found = rule(cloud, "near", only="strict").check()
+    found = rule(cloud, "near", host_affinity="strict").check()
     assert [found.changes["rule"][one]["strict"] for one in ("old", "new")] == [False, True]
     assert not wishes(cloud).rules["near"].strict
-    rule(cloud, "near", only="strict").run()
+    rule(cloud, "near", host_affinity="strict").run()
     assert wishes(cloud).rules["near"].strict
     rule(cloud, "near", guests="web1,db1").run()
     assert wishes(cloud).rules["near"] == GuestRule(("db1", "web1"), "", {"hv000": 2, "hv001": 0})
@@ -749,7 +749,9 @@ def test_rules_are_kept_and_joined(cloud):
     rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}).run()
     assert rule(cloud, "near", hosts="hv000:2,hv001").run().changes == {}
     assert len(cloud.told) == len(before) + 1
-    assert rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}, only="strict").check().nothing
+    assert (
+        rule(cloud, "near", hosts={"hv000": 2, "hv001": 0}, host_affinity="strict").check().nothing
+    )
     Disable(cloud, "web2").run()
     assert wishes(cloud).rules["webs"].guests == ("web1", "db1")
     rule(cloud, "webs", remove=True).run()
@@ -759,16 +761,16 @@ def test_rules_are_kept_and_joined(cloud):
 
 
 @pytest.mark.parametrize("given, why", (
-    ({}, "pass one of apart=, together= and hosts="),
-    ({"apart": "strict", "together": "strict"}, "pass one of"),
-    ({"apart": "maybe"}, "apart must be strict or preferred"),
-    ({"only": "strict"}, "only= needs hosts="),
+    ({}, "pass one of affinity=, anti_affinity= and hosts="),
+    ({"affinity": "strict", "anti_affinity": "strict"}, "pass one of"),
+    ({"anti_affinity": "maybe"}, "anti_affinity must be strict or preferred"),
+    ({"host_affinity": "strict"}, "host_affinity= requires hosts="),
     ({"hosts": "hv9"}, "'hv9' is not a member"),
     ({"hosts": "hv000:x"}, "the rank of hv000"), ({"hosts": 7}, "hosts must be host:rank"),
-    ({"guests": "web1,nobody", "apart": "strict"}, "nobody is not managed"),
-    ({"guests": "web1,web1", "apart": "strict"}, "given twice"),
-    ({"guests": {}, "apart": "strict"}, "guests must be a list"),
-    ({"guests": "a b", "apart": "strict"}, "cannot be a guest's name"),
+    ({"guests": "web1,nobody", "anti_affinity": "strict"}, "nobody is not managed"),
+    ({"guests": "web1,web1", "anti_affinity": "strict"}, "given twice"),
+    ({"guests": {}, "anti_affinity": "strict"}, "guests must be a list"),
+    ({"guests": "a b", "anti_affinity": "strict"}, "cannot be a guest's name"),
 ), ids=str)  # fmt: skip
 def test_what_is_no_rule_is_refused(cloud, given, why):
     enable(cloud, "web1").run()
@@ -783,11 +785,13 @@ def test_a_rule_that_can_never_hold_is_refused(cloud):
     names = [f"many{count}" for count in range(4)]
     for name in names:
         enable(cloud, name).run()
-    with pytest.raises(errors.InvalidInput, match="4 guests cannot be kept apart on 3 hosts"):
-        rule(cloud, "r", guests=names, apart="strict").run()
-    rule(cloud, "r", guests=names, together="strict").run()
-    with pytest.raises(errors.InvalidInput, match="rule r keeps many0, many1 together"):
-        rule(cloud, "s", guests=names[:2], apart="strict").run()
+    with pytest.raises(
+        errors.InvalidInput, match="4 guests cannot be on different hosts: there are 3"
+    ):
+        rule(cloud, "r", guests=names, anti_affinity="strict").run()
+    rule(cloud, "r", guests=names, affinity="strict").run()
+    with pytest.raises(errors.InvalidInput, match="the rule r sets affinity for many0, many1"):
+        rule(cloud, "s", guests=names[:2], anti_affinity="strict").run()
 
 
 # -- ha_arm, ha_disarm, ha_confirm_off -------------------------------------------------------------

@@ -25,7 +25,7 @@ WISHES = DesiredState(
     armed=False,
     guests={"web1": GuestConfig("web1", "hv1", priority=3)},
     sizes={"web1": Guest("web1", vcpus=2)},
-    rules={"webs": GuestRule(("web1", "web2"), "apart"),
+    rules={"webs": GuestRule(("web1", "web2"), "anti_affinity"),
            "near": GuestRule(("web1",), "", {"hv1": 2}, strict=False)},
     relocations={"web1": RelocationRequest(1, "migrate", "hv2")},
     autostarted=frozenset({"web1"}), confirmed={"hv3": 4}, number=1,

@@ -179,7 +179,7 @@ def test_those_of_other_hosts_are_looked_at_for_themselves():
     "view, names",
     [
         ({"rules": (GuestRule(("web1", "gone"), hosts={"h2": 1}),)}, {"web1"}),
-        ({"rules": (GuestRule(("web1", "web2"), "apart"),)}, set()),
+        ({"rules": (GuestRule(("web1", "web2"), "anti_affinity"),)}, set()),
         ({"relocations": {"web1": RelocationRequest(1, "migrate", "h2"),
                           "gone": RelocationRequest(2, "migrate", "h2")}}, {"web1"}),
     ],

@@ -21,8 +21,8 @@ guests:
          relocates: 1, failback: true}}
   7: {{host: 2, state: started}}
 rules:
-  - {{guests: [web1, 7], apart: strict}}
-  - {{guests: [web1], hosts: {{1: 2, 2: 1}}, only: preferred}}
+  - {{guests: [web1, 7], anti_affinity: strict}}
+  - {{guests: [web1], hosts: {{1: 2, 2: 1}}, host_affinity: preferred}}
 shutdown_policy: conditional
 commands:
   - [power 1 on, power 2 on, power hyper3 on]
@@ -65,11 +65,11 @@ WRONG = {
     "hosts: {a: {}}\nguests: {w: {restarts: -1}}\n": "guest w: restarts",
     "hosts: {a: {}}\nguests: {w: {state: up}}\n": "guest w: state must be",
     "hosts: {a: {}}\nrules: [x]\n": "a rule must be a mapping",
-    "hosts: {a: {}}\nrules: [{apart: strict}]\n": "a rule has guests",
-    HOSTS + "rules: [{guests: [web1]}]\n": "one of hosts, apart and together",
-    HOSTS + "rules: [{guests: web1, apart: strict}]\n": "guests must be a list",
-    HOSTS + "rules: [{guests: [web1], apart: true}]\n": "apart must be strict or preferred",
-    HOSTS + "rules: [{guests: [web9], apart: strict}]\n": "there is no guest web9",
+    "hosts: {a: {}}\nrules: [{anti_affinity: strict}]\n": "a rule has guests",
+    HOSTS + "rules: [{guests: [web1]}]\n": "one of hosts, affinity and anti_affinity",
+    HOSTS + "rules: [{guests: web1, anti_affinity: strict}]\n": "guests must be a list",
+    HOSTS + "rules: [{guests: [web1], anti_affinity: true}]\n": "anti_affinity must be strict",
+    HOSTS + "rules: [{guests: [web9], anti_affinity: strict}]\n": "there is no guest web9",
     HOSTS + "rules: [{guests: [web1], hosts: [z]}]\n": "there is no host z",
     HOSTS + "rules: [{guests: [web1], hosts: {hyper1: best}}]\n": "rank of hyper1",
     HOSTS + "shutdown_policy: maybe\n": "shutdown_policy must be one of",
