@@ -56,14 +56,14 @@ class ClusterSnapshot:
         hosts, self.unreachable = inventory.gather(fleet, fleet.hosts(), arguments, patient=True)
         self.names_on_disk = find.NamesOnDisk([*self.unreachable])
         self._policy, self._choices = policy, choose.HostSelector(policy)
-        self._cloud = {host.name: host for host in hosts}
+        # the hosts as they answered, also those that have become unreachable
+        self._answered = {host.name: host for host in hosts}
+        # the responding hosts with all placed guests, as _derive_cloud derives them
+        self._cloud = {**self._answered}
         # the needs of each kind of guest on each host, and the kind whose needs the hosts have now
         self._kind = kind_of(first) if first else ""
         self._needs = {self._kind: {host.name: host.needs for host in hosts}}
         self._placed: dict[str, _Placement] = {}
-        # all guests that were ever placed, and the hosts before the first one
-        self._names: set[str] = set()
-        self._cloud_before = self._cloud
         self._reported_hosts: set[str] = set()
         self._lock = threading.Lock()
 
@@ -83,7 +83,8 @@ class ClusterSnapshot:
         """Place the guest, and count it on the first host of the ranking. excluded: hosts that have
         refused the guest. ha_options: of its HaProvider."""
         with self._lock:
-            self._placed.pop(request.name, None)
+            if self._placed.pop(request.name, None):
+                self._derive_cloud()
             self._load_needs(fleet, init_request)
             rejected = foreign_key_hosts(fleet, init_request, self._cloud)
             if self._provider and ha_options:
@@ -145,11 +146,12 @@ class ClusterSnapshot:
 
     def withdraw(self, fleet: Fleet, host: str, guest_name: str) -> None:
         """Remove the placement of a guest that the host has refused. The host is queried again if
-        others were placed, too."""
+        other guests are placed, too."""
         with self._lock:
-            if self._names == {guest_name}:
-                self._placed.pop(guest_name, None)
-                self._cloud, self._capacity = self._cloud_before, None
+            if self._placed.keys() <= {guest_name}:
+                self._placed.clear()
+                self._capacity = None
+                self._derive_cloud()
                 return
         self.refresh_host(fleet, host, guest_name)
 
@@ -159,17 +161,22 @@ class ClusterSnapshot:
         responding, unreachable = inventory.gather(fleet, [host])
         with self._lock:
             self._placed.pop(guest_name, None)
+            self.unreachable.pop(host, None)
             self.unreachable.update(unreachable)
-            self._cloud.pop(host, None)
             self._kind, self._capacity = "", None
-            if not responding:
-                return
-            hosts = account.joined([*self._cloud.values(), responding[0]])
-            self._cloud = {joined_host.name: joined_host for joined_host in hosts}
-            present_names = {guest.name for guest in responding[0].guests}
-            for placed_name, placed in self._placed.items():
-                if placed.host == host and placed_name not in present_names:
-                    self._cloud = placed.in_cloud(self._cloud)
+            if responding:
+                hosts = {**self._answered, host: responding[0]}
+                self._answered = {item.name: item for item in account.joined(hosts.values())}
+            self._derive_cloud()
+
+    def _derive_cloud(self) -> None:
+        """Derive the cloud from the answers of the hosts and the placed guests that they do not
+        have yet."""
+        cloud = self._answered
+        for name, placed in self._placed.items():
+            if all(guest.name != name for guest in cloud[placed.host].guests):
+                cloud = placed.in_cloud(cloud)
+        self._cloud = {name: host for name, host in cloud.items() if name not in self.unreachable}
 
     def _load_needs(self, fleet: Fleet, init_request: InitRequest) -> None:
         """Load the Needs of this guest on each host. One query serves all guests of a kind."""
@@ -181,8 +188,9 @@ class ClusterSnapshot:
             self._needs[kind] = {host.name: host.needs for host in hosts}
         if kind != self._kind:
             needs, self._kind = self._needs[kind], kind
-            for name, host in self._cloud.items():
-                self._cloud[name] = replace(host, needs=needs.get(name))
+            for hosts_by_name in (self._answered, self._cloud):
+                for name, host in hosts_by_name.items():
+                    hosts_by_name[name] = replace(host, needs=needs.get(name))
 
     def _record_placement(
         self, host: str, request: facts.PlacementRequest, ha_options: Any
@@ -190,9 +198,6 @@ class ClusterSnapshot:
         host_request = request.for_host(self._cloud[host])
         guest = facts.as_guest(host_request)
         placed = _Placement(host, replace(host_request, by_profile=False), guest, ha_options)
-        self._names.add(request.name)
-        if self._names == {request.name}:
-            self._cloud_before = self._cloud
         self._placed[request.name] = placed
         self._cloud = placed.in_cloud(self._cloud)
         if self._capacity:

@@ -185,6 +185,29 @@ def test_a_guest_that_is_nowhere_any_more_is_not_counted_where_it_was(tmp_path):
     assert [host.guests for host in seen.hosts] == [()]
 
 
+def test_a_host_that_answers_again_is_not_unreachable(tmp_path):
+    cloud = Cloud(tmp_path, hosts=2)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
+    for dead in ({"hv000"}, set()):
+        cloud.dead = dead
+        seen.refresh_host(cloud, "hv000", guest_name="nobody")
+    [one] = wishes(1)
+    found = seen.place_guest(cloud, one, one.request())
+    assert {candidate.host for candidate in found.ranked} == {"hv000", "hv001"}
+    assert (found.rejected, seen.unreachable) == ({}, {})
+
+
+def test_a_guest_that_exists_by_now_counts_once(tmp_path):
+    cloud = Cloud(tmp_path, hosts=2)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY)
+    one, other = wishes(2)
+    hosts = [seen.place_guest(cloud, each, each.request()).ranked[0].host for each in (one, other)]
+    cloud.guests[hosts[0]][one.name] = {"vcpus": 2, "memory_kib": 2 << 20, "state": "running"}
+    seen.refresh_host(cloud, hosts[0], guest_name="nobody")
+    seen.withdraw(cloud, hosts[1], other.name)
+    assert [guest.name for host in seen.hosts for guest in host.guests] == [one.name]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_host_that_refuses_one_of_many_is_asked_again(tmp_path, count):
     cloud = Cloud(tmp_path, hosts=2)
