@@ -410,7 +410,7 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
 
     :param vm_: name of the domain
     :param vcpus: number of virtual CPUs
-    :param config: also change the memory from a running domain's next start on; it may then exceed
+    :param config: also change the number from a running domain's next start on; it may then exceed
         the current maximum
     :param overcommit: do it even if the host does not have enough free memory or CPUs; default:
         ``virt:overcommit``, else False

@@ -68,10 +68,12 @@ def _admission_config(options):
     return admission.config_of(__salt__["config.get"], options)
 
 
-def _guest_spec(arguments, **extra):
-    """The GuestSpec of an adapter's arguments, with the host's profiles."""
+def _guest_spec(options, **arguments):
+    """The GuestSpec of an adapter's arguments, with the host's profiles. options: its ``**kwargs``,
+    which may have any name."""
+    guest.refuse_unknown(options)
     host_profiles = profiles.read(__salt__["config.get"])
-    return guest.parse(**arguments, known_profiles=host_profiles, **extra)
+    return guest.parse(known_profiles=host_profiles, **{**arguments, **options})
 
 
 def _refuse_own_id(name):
@@ -127,6 +129,26 @@ def init(
     consoles=None,
     stop_on_reboot=False,
     host_devices=None,
+    image=None,
+    image_hash=None,
+    overlay=None,
+    enable_qcow=None,
+    enable_vnc=None,
+    serial_type=None,
+    config=None,
+    grains=None,
+    autosign_grains=None,
+    startup_states=None,
+    approve_key=None,
+    user_data=None,
+    autostart=None,
+    metadata=None,
+    test=False,
+    definition=False,
+    overcommit=None,
+    placement=None,
+    unless_moved=False,
+    from_master=False,
     **kwargs,
 ):
     """
@@ -187,7 +209,8 @@ def init(
     :param image: image of the first disk: ``salt://…``, an absolute path on this host,
         ``pool://POOL/VOLUME``, ``http(s)://…`` or ``ftp://…``
     :param image_hash: expected hash of the image, or the URL of a file that lists it
-    :param overlay: (or ``enable_qcow``) create a thin qcow2 overlay of the image instead of a copy
+    :param overlay: create a thin qcow2 overlay of the image instead of a copy
+    :param enable_qcow: Salt's name of ``overlay``
     :param enable_vnc: add a VNC display
     :param serial_type: ``pty``, ``tcp`` and others: add a serial port and a console of that type
     :param config: dictionary of minion options
@@ -199,6 +222,7 @@ def init(
     :param user_data: additional user data for cloud-init, in any supported format: text, or a
         ``salt://`` file that is rendered by Jinja with ``name``, ``nics`` and ``grains_of_guest``
     :param autostart: start the guest with the host
+    :param metadata: dictionary of texts for the guest's record
     :param test: perform all checks that are possible without changes and downloads, and show what
         would be created
     :param definition: with ``test``: also return the XML
@@ -207,7 +231,10 @@ def init(
     :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
         host
     :param unless_moved: refuse a guest that was migrated away from this host, as the states do
-    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
+    :param from_master: set by the runner: request the secret arguments from the master
+    :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``; and
+        the arguments of the guest's definition that are not listed here, such as ``machine``,
+        ``tpm``, ``rng`` and ``watchdog``
 
     :return: a dictionary: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
         ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and
@@ -229,19 +256,28 @@ def init(
         salt 'hypervisor' virt.init vm_name 4 512 nic=profile disk=profile
         salt 'hypervisor' virt.init vm_name 2 1GiB image=/images/debian.qcow2 seed=False
     """
-    arguments = {key: value for key, value in locals().items() if key != "kwargs"}
     connect, extra = _split(kwargs)
-    admission_config = _admission_config(extra)
-    test, definition = values.flag(extra.pop("test", False), "test"), extra.pop("definition", False)
+    admission_config = _admission_config({"placement": placement, "overcommit": overcommit})
+    test = values.flag(test, "test")
     _refuse_own_id(name)
-    moved_reason = (
-        departures.departure_reason(str(name)) if extra.pop("unless_moved", False) else None
-    )
+    moved_reason = departures.departure_reason(str(name)) if unless_moved else None
     if moved_reason:
         raise errors.Refused(moved_reason)
-    if extra.pop("from_master", False):
-        extra.update(client.secrets(__salt__, __opts__, name))
-    spec = _guest_spec({**arguments, **extra})
+    deploy = deploy_spec.DeploySpec(
+        start=start, image=image, image_hash=image_hash, overlay=overlay, enable_qcow=enable_qcow,
+        saltenv=saltenv, seed=seed, install=install, seed_cmd=seed_cmd, config=config,
+        pub_key=pub_key, priv_key=priv_key, grains=grains, autosign_grains=autosign_grains,
+        startup_states=startup_states, user_data=user_data, approve_key=approve_key,
+    )  # fmt: skip
+    secrets = client.secrets(__salt__, __opts__, name) if from_master else {}
+    spec = _guest_spec(
+        {**extra, **secrets}, name=name, cpu=cpu, mem=mem, deploy=deploy, nic=nic,
+        interfaces=interfaces, hypervisor=hypervisor, disk=disk, disks=disks, graphics=graphics,
+        os_type=os_type, arch=arch, boot=boot, boot_dev=boot_dev, numatune=numatune,
+        hypervisor_features=hypervisor_features, clock=clock, serials=serials, consoles=consoles,
+        stop_on_reboot=stop_on_reboot, host_devices=host_devices, enable_vnc=enable_vnc,
+        serial_type=serial_type, autostart=autostart, metadata=metadata,
+    )  # fmt: skip
     with _connect(connect) as conn:
         if test:
             tools = _tools(spec.name, spec.deploy, admission_config)
@@ -345,8 +381,8 @@ def update(
     admission_config = _admission_config(extra)
     is_live, is_test = values.flag(live, "live"), values.flag(test, "test")
     update_mode = host_update.UpdateOptions(is_live, disk_spec.detach(detach, "detach"), is_test)
-    arguments.update(cpu=cpu or None, mem=mem or None, **extra)
-    spec = _guest_spec(arguments, update=True)
+    arguments.update(cpu=cpu or None, mem=mem or None)
+    spec = _guest_spec(extra, **arguments, update=True)
     with _connect(connect) as conn:
         return host_update.update(
             conn, spec, _tools(name, spec.deploy, admission_config, "update"), update_mode
@@ -638,9 +674,8 @@ def _end_migration(dom):
     recovery = __salt__["virt.migrate_recover"](dom.name())
     if recovery["outcome"] == "moved":
         raise errors.OperationFailed(
-            f"{dom.name()} is on {recovery['target']}: its migration from here was broken off, "
-            f"and is "
-            "completed now"
+            f"{dom.name()} is on {recovery['target']}: its migration from here was interrupted, "
+            "and is completed now"
         )
 
 
@@ -861,8 +896,8 @@ def delete_snapshots(name, *names, **kwargs):
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dictionary: ``deleted`` (name to description) and ``available`` (remaining snapshots,
-        as in :func:`list_snapshots`); with ``test`` ``deleted``, and, if there are any, ``shared``
-        and ``own``: files to ask other hosts about, by path
+        as in :func:`list_snapshots`); with ``test`` ``deleted``, and, if there are any, ``shared``,
+        files to ask other hosts about, and ``guest_disks``, the guest's other disks, by path
 
     :raises NotFound: the guest or snapshot does not exist
     :raises InvalidInput: neither names nor ``all`` are given
@@ -915,7 +950,8 @@ def revert_snapshot(name, vm_snapshot=None, cleanup=False, test=False, unused=()
 
     :return: a dictionary: ``reverted`` (the name) and ``deleted`` (a list of names; ``N/A`` without
         ``cleanup``); ``notes`` (sentences) if something could not be restored; with ``test`` also,
-        if there are any, ``shared`` and ``own``: files to ask other hosts about, by path
+        if there are any, ``shared``, files to ask other hosts about, and ``guest_disks``, the
+        guest's other disks, by path
 
     :raises NotFound: the guest or snapshot does not exist, or there is none before the current one
     :raises NoRoom: the guest would be started, and the host does not have enough free memory or

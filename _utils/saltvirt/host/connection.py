@@ -54,10 +54,9 @@ def require_binding() -> None:
     """Raise BindingMissing, with the ImportError and the Python that lacks the binding."""
     if IMPORT_ERROR is not None:
         raise errors.BindingMissing(
-            f"the libvirt binding is missing in {sys.executable}: {IMPORT_ERROR}. "
-            f"Install it there: {sys.executable} -m pip install libvirt-python "
-            "(needs libvirt-dev, pkg-config and a C compiler), or apply the formula's "
-            "libvirt.python state"
+            f"the libvirt binding is missing in {sys.executable}: {IMPORT_ERROR}. Install it "
+            f"there: {sys.executable} -m pip install libvirt-python (needs libvirt-dev, pkg-config "
+            "and a C compiler), or apply the formula's libvirt.python state"
         )
 
 

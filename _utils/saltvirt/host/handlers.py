@@ -104,6 +104,7 @@ def _needs(
     try:
         if "name" not in arguments:
             raise errors.InvalidInput("guest must contain a name")
+        guest.refuse_unknown({k: v for k, v in arguments.items() if k != "name"})
         spec = guest.parse(**arguments, known_profiles=profiles.read(host.config))
         config = admission.AdmissionConfig(host.config, location.folder, location.pool)
         # nothing is seeded; only the ability to seed matters

@@ -90,7 +90,7 @@ def to_yaml(config: Mapping[str, Any]) -> str:
 
     Raises InvalidInput for a value that is not plain data.
     """
-    lines = ["# Written by Salt Virt when this guest was made."]
+    lines = ["# Written by Salt Virt when this guest was created."]
     for option, value in sorted(config.items()):
         try:
             text = json.dumps(value, ensure_ascii=False)

@@ -141,9 +141,8 @@ def _install(tree: GuestFiles, data: SeedData) -> str | None:
     """Install a minion if there is none. Returns a script that has to be run, or None."""
     if data.install == INSTALL_NEVER:
         raise errors.SeedFailed(
-            f"the image of {data.id} has no salt-minion, so its configuration and keys "
-            "would have no effect: allow the installation (install=True), or use another "
-            "image"
+            f"the image of {data.id} has no salt-minion, so its configuration and keys would have "
+            "no effect: allow the installation (install=True), or use another image"
         )
     if not data.bootstrap:
         raise errors.SeedFailed("the image has no salt-minion and there is no bootstrap script")

@@ -97,7 +97,7 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        if kind and not issubclass(kind, Exception):  # we are told to end: no command is waited for
+        if kind and not issubclass(kind, Exception):  # interrupted: do not wait for a command
             self._kill()
         with contextlib.suppress(OSError):
             tools.pipe(self._process.stdin).close()

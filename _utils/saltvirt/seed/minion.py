@@ -53,7 +53,7 @@ def _text(value: None, label: str) -> None: ...
 @overload
 def _text(value: str | None, label: str) -> str | None: ...
 def _text(value: str | None, label: str) -> str | None:
-    """The PEM of a PEM or of an absolute path."""
+    """Return the PEM, which is given as text or as the absolute path of its file."""
     if value and str(value).startswith("/"):
         try:
             with open(value, encoding="utf-8") as file:

@@ -122,7 +122,7 @@ def _stanza(name: str, nic: Nic) -> Iterator[str]:
 def _ifupdown(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     """Write all interfaces, with names that do not depend on their slots."""
     lines = [
-        "# Written by Salt Virt when this guest was made.",
+        "# Written by Salt Virt when this guest was created.",
         "auto lo",
         "iface lo inet loopback",
     ]

@@ -40,7 +40,7 @@ def write(path: str, files: Mapping[str, str]) -> None:
     """Create the volume ``path``, readable by root only.
 
     files: {name: text}. They contain a private key, so until the volume is complete it is in memory
-    only (/run), from which a later call removes what a process that died has left. Raises
+    only (/run), from which a later call removes the leftovers of a killed process. Raises
     SeedFailed, Unsupported.
     """
     maker = _maker()

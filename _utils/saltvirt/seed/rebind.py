@@ -59,7 +59,7 @@ def _json_netplan(text: str) -> str:
     network: dict[str, object] = {"version": 2, "ethernets": ethernets}
     if re.search(r"(?m)^\s*renderer:\s*[\"']?NetworkManager", text):
         network["renderer"] = "NetworkManager"
-    head = "# Written by Salt Virt when this guest was made, in place of cloud-init's.\n"
+    head = "# Written by Salt Virt when this guest was created, in place of cloud-init's.\n"
     return head + json.dumps({"network": network}) + "\n"
 
 

@@ -128,8 +128,7 @@ def refuse_unknown(guest: SnapshotGuest) -> None:
         if disk.kind == "volume" and disk.path is None:
             raise errors.Refused(
                 f"disk {disk.target} of {guest.name} is the volume {disk.location}, which this "
-                f"host "
-                "cannot access now: start its storage pool first"
+                "host cannot access now: start its storage pool first"
             )
 
 
@@ -175,7 +174,7 @@ def required_bytes(guest: SnapshotGuest, choice: SnapshotKind) -> dict[str, int]
     if choice.external:
         return dict.fromkeys(files, _LAYER_BYTES)
     memory = guest.memory_kib * 1024 + _DEVICES_BYTES if guest.running else _LAYER_BYTES
-    return dict.fromkeys(files[:1], memory)  # the memory goes into the first
+    return dict.fromkeys(files[:1], memory)  # the memory is stored in the first
 
 
 def refuse_without_room(guest: str, path: str, needed: int, free: int) -> None:
@@ -240,7 +239,7 @@ def _ordered(tree: SnapshotTree, names: Collection[str]) -> list[str]:
 
 def newer(tree: SnapshotTree, name: str) -> set[str]:
     """Snapshots that were taken after this one, or are based on it. Its ancestors are older,
-    whatever the clock said."""
+    even if the clock was set back in between."""
     created_at = tree[name].created
     later = {snapshot.name for snapshot in tree if snapshot.created > created_at} - tree.ancestors(
         name
@@ -352,10 +351,8 @@ def refuse_undeletable(
             drive, earlier_source, current_source = changed_drive
             raise errors.Refused(
                 f"cannot revert {guest}: {snapshot.name} could not be deleted afterwards, as "
-                f"{drive} is "
-                f"{current_source} at {plan.name} and {earlier_source} at {snapshot.name}: stop "
-                f"{guest} and delete "
-                f"{snapshot.name} first"
+                f"{drive} is {current_source} at {plan.name} and {earlier_source} at "
+                f"{snapshot.name}: stop {guest} and delete {snapshot.name} first"
             )
 
 
@@ -370,8 +367,7 @@ def internal_leftovers(guest: str, tree: SnapshotTree, plan: RevertPlan) -> list
         if not snapshot.external and files and not snapshot.inside <= current_files:
             notes.append(
                 f"{snapshot.name} still takes up space in {', '.join(files)}: while {guest} is "
-                f"off, "
-                f"`qemu-img snapshot -d {shlex.quote(snapshot.name)} FILE` deletes it"
+                f"off, `qemu-img snapshot -d {shlex.quote(snapshot.name)} FILE` deletes it"
             )
     return notes
 

@@ -1,1 +1,1 @@
-"""Domains of one host: found, started and stopped, described, taken away."""
+"""Look up, start, stop, describe and remove the domains of a host."""

@@ -33,9 +33,8 @@ def expected_warning(domain: libvirt.virDomain) -> str | None:
 
 def _warning(domain: libvirt.virDomain, reason: str) -> str:
     return (
-        f"the clock of {domain.name()} shows the time of the snapshot ({reason}): set "
-        f"it in the guest, or with `virsh domtime {domain.name()} --now` if its agent "
-        "responds"
+        f"the clock of {domain.name()} shows the time of the snapshot ({reason}): set it in the "
+        f"guest, or with `virsh domtime {domain.name()} --now` if its agent responds"
     )
 
 

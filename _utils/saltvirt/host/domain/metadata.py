@@ -1,5 +1,5 @@
-"""Salt Virt's record in a domain's metadata: what was made for the guest, and which process works
-on it."""
+"""Salt Virt's record in a domain's metadata: what was created for the guest, and which process
+works on it."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _retention_reasons(
     conn: libvirt.virConnect, dom: libvirt.virDomain, claims: Mapping[str, str | None]
 ) -> dict[str, str | None]:
     """Return {path: reason to keep it or None} for each existing file of firmware variables.
-    claims: from usage.closed."""
+    claims: from usage.prevent_open."""
     reasons = {path: reason for path, reason in claims.items() if usage.is_there(conn, path)}
     if not reasons:
         return {}

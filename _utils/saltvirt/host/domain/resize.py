@@ -165,7 +165,7 @@ def _grow_stopped(conn: libvirt.virConnect, path: str, format: str, size_bytes: 
 
 
 def disk_growth(source: DiskSource, more_bytes: int) -> facts.DiskFootprint:
-    """Return the additional space of a disk as a facts.Disk. source: of the disk's xml element."""
+    """Return the additional space of a disk. source: of the disk's xml element."""
     path = source.file or source.dev
     return facts.DiskFootprint(more_bytes, path and files.real(path), source.pool)
 

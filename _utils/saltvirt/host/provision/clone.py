@@ -163,9 +163,8 @@ class CloneBuilder(GuestBuilder):
         """
         for path in self.model.need().iterfind("devices/memory/source/path"):
             raise errors.Unsupported(
-                f"the memory of {self.original.name()} is backed by {path.text}, to which "
-                "both guests would write: remove it from the definition, and clone the guest "
-                "again"
+                f"the memory of {self.original.name()} is backed by {path.text}, to which both "
+                "guests would write: remove it from the definition, and clone the guest again"
             )
 
     def guests(self) -> list[str]:

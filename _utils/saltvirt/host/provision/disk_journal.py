@@ -65,7 +65,7 @@ class DiskJournalEntry(Message):
 
 @dataclass
 class DiskLeftovers:
-    """Disks of an operation that died.
+    """Disks of an interrupted operation.
 
     delete: real paths that it certainly created and that are unused. keep: path to the reason for
     keeping it. shared: identities of those in ``keep`` that only other hosts may use. extra_links:

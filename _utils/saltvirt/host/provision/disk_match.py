@@ -132,10 +132,9 @@ class DiskMatch:
         unknown = chain.missing_path or chain.unreadable or chain.broken
         if not unknown and files.real(recorded_disk.path) not in map(files.real, chain.paths):
             raise errors.InvalidInput(
-                f"disk {name}: {self.guest} was created with {recorded_disk.path}, but has "
-                f"{path} at {disk.target}, which is not based on it: if that is the disk "
-                f"{name}, list it with source_file: {path}; if not, detach=['{disk.target}'] "
-                "detaches it"
+                f"disk {name}: {self.guest} was created with {recorded_disk.path}, but has {path} "
+                f"at {disk.target}, which is not based on it: if that is the disk {name}, list it "
+                f"with source_file: {path}; if not, detach=['{disk.target}'] detaches it"
             )
 
     def _keeps_data(self, spec: DiskSpec, disk: Disk) -> bool:
@@ -384,9 +383,8 @@ class DiskMatch:
         if boots is not None and boots.target == disk.target:
             name = self.names.get(disk.target or "", disk.target)
             raise errors.InvalidInput(
-                f"{disk.source.location()} would be detached from {disk.target}, and "
-                f"{self.guest} boots from it: list the disk {name}, or pass detach=['{name}'] "
-                "to detach it"
+                f"{disk.source.location()} would be detached from {disk.target}, and {self.guest} "
+                f"boots from it: list the disk {name}, or pass detach=['{name}'] to detach it"
             )
 
     def refuse_replaced(self, changes: list[Change], desired: Domain) -> None:

@@ -84,9 +84,8 @@ def format_of(conn: libvirt.virConnect, spec: DiskSpec, path: str) -> str:
         raise errors.InvalidInput(f"disk {spec.name}: cannot read {path}: {exc.strerror}") from exc
     if guess != "raw":
         raise errors.InvalidInput(
-            f"disk {spec.name}: {path} already exists and looks like {guess}: set its "
-            f"format: format: {guess}, or format: raw for a disk that a guest has used as "
-            "raw"
+            f"disk {spec.name}: {path} already exists and looks like {guess}: set its format: "
+            f"format: {guess}, or format: raw for a disk that a guest has used as raw"
         )
     return "raw"
 

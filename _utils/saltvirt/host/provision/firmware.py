@@ -26,10 +26,9 @@ def refuse_change(name: str, actual: Domain, desired: Domain, caps: Caps) -> Non
     path = files.variables_of(actual.need())
     if path and os.path.exists(path):
         raise errors.Refused(
-            f"boot: {name} would start with {new_kind[0]} instead of {old_kind[0]}, with "
-            f"the variables of the old firmware in {path}: shut it down, move that file "
-            "away and try again; it then starts with new variables, without its boot "
-            "entries and its own keys"
+            f"boot: {name} would start with {new_kind[0]} instead of {old_kind[0]}, with the "
+            f"variables of the old firmware in {path}: shut it down, move that file away and try "
+            "again; it then starts with new variables, without its boot entries and its own keys"
         )
 
 

@@ -117,7 +117,7 @@ def plan(
         raise errors.NotFound(f"disk {spec.name}: pool {spec.pool} has no volume {volume}")
     if spec.image and kind not in _FILES + _BLOCK:
         raise errors.Unsupported(
-            f"disk {{spec.name}}: a pool of type {kind} cannot store an image: {spec.pool}"
+            f"disk {spec.name}: a pool of type {kind} cannot store an image: {spec.pool}"
         )
     arguments["make"], arguments["format"] = True, format if kind in _FILES else "raw"
     return arguments

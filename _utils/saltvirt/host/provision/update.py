@@ -384,7 +384,7 @@ class Update:
             )
 
     def grown(self) -> Iterator[facts.DiskFootprint]:
-        """Yield the growth of existing disks as facts.Disk."""
+        """Yield the growth of existing disks as DiskFootprints."""
         for disk in self.actual.disks:
             if disk.target in self.sizes:
                 old_bytes, new_bytes = self.sizes[disk.target]

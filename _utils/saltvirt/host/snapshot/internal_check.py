@@ -89,14 +89,12 @@ def _refuse_other(guest: str, snapshot: str, path: str) -> None:
         )
     if [*names_by_id.values()].count(snapshot) > 1:
         raise errors.Refused(
-            f"cannot revert {guest}: {path} contains several snapshots {snapshot}, and "
-            f"QEMU would use the oldest: 'qemu-img snapshot -l {path}' lists them with "
-            "their IDs"
+            f"cannot revert {guest}: {path} contains several snapshots {snapshot}, and QEMU would "
+            f"use the oldest: 'qemu-img snapshot -l {path}' lists them with their IDs"
         )
     other_name = names_by_id.get(snapshot, snapshot)
     if other_name != snapshot:
         raise errors.Refused(
-            f"cannot revert {guest}: QEMU would use {other_name} for snapshot {snapshot}, "
-            f"because {other_name} has the ID {snapshot} in {path}: delete snapshot "
-            f"{other_name} first"
+            f"cannot revert {guest}: QEMU would use {other_name} for snapshot {snapshot}, because "
+            f"{other_name} has the ID {snapshot} in {path}: delete snapshot {other_name} first"
         )

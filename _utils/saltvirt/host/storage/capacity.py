@@ -107,7 +107,7 @@ class Stores:
         active: bool,
         record: GuestRecord,
     ) -> tuple[facts.DiskFootprint, ...]:
-        """Return the writable disks of a guest as facts.Disk, and add their growth.
+        """Return the writable disks of a guest as DiskFootprints, and add their growth.
 
         trees: definitions of the guest. stats: its libvirt statistics. record: its metadata record.
         """

@@ -101,9 +101,8 @@ def refuse_start(conn: libvirt.virConnect, dom: libvirt.virDomain) -> None:
             overlay_label = confidential.sensitive(f"{overlay.path} of {overlay.guest}")
             raise errors.Refused(
                 f"{dom.name()} writes to a disk on which the disk of another guest is based "
-                f"({overlay_label}): each write would damage that one. Make that disk whole "
-                f"(qemu-img "
-                "convert), or remove it from that guest"
+                f"({overlay_label}): each write would damage that one. Convert that disk to a full "
+                "copy (qemu-img convert), or remove it from that guest"
             )
 
 

@@ -254,8 +254,7 @@ def _refuse_users(
     if users and not force:
         raise errors.InvalidInput(
             f"storage pool {pool.name()} on {conn.getHostname()} has volumes of "
-            f"{', '.join(users)}; force: True {'deletes' if purge else 'removes'} it "
-            "nevertheless"
+            f"{', '.join(users)}; force: True {'deletes' if purge else 'removes'} it nevertheless"
         )
 
 

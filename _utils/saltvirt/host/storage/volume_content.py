@@ -60,9 +60,8 @@ def refuse_foreign(conn: libvirt.virConnect, volume: libvirt.virStorageVol) -> N
     if referenced:
         raise errors.ImageError(
             f"{path} names the backing file {sanitize.one_line(referenced, 200)}: a guest could "
-            f"have "
-            f"written "
-            "that to a raw disk. If it is yours, make it whole with qemu-img convert"
+            "have written that to a raw disk. If it is yours, convert it to a full copy with "
+            "qemu-img convert"
         )
 
 

@@ -367,6 +367,8 @@ def test_a_mark_that_says_nothing_is_not_set(virt, given, why):
 def test_a_guest_that_is_no_arguments_is_said_by_each_host(virt):
     found = asking.answer(virt, "virt.inventory", guest={"cpu": 1})
     assert found["guest"]["problem"] == "guest must contain a name"
+    found = asking.answer(virt, "virt.inventory", guest={"name": "web1", "known_profiles": {}})
+    assert found["guest"]["problem"].startswith("argument: unknown 'known_profiles'")
     with pytest.raises(errors.InvalidInput, match="guest is not a mapping"):
         asking.answer(virt, "virt.inventory", guest={"name": "web1", 7: 1})
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,12 +16,14 @@ from saltvirt import errors
 from saltvirt.host.provision import admission, create, disk_build, disks, guest_builder
 from saltvirt.host.storage import usage
 from saltvirt.images import clone, sources
+from saltvirt.placement.calls import CreateRequest
 from saltvirt.rights import confidential
 from saltvirt.seed import backends
 from saltvirt.spec.disk import DiskSpec
 from tests.functional.conftest import load_with_folders
 from tests.functional.host.storage.test_still_needed import opened
 from tests.functional.host.storage.test_usage import GUEST, disk
+from tests.tools import api
 
 MIB = 1024**2
 RAW_GUEST = """<domain type='test'><name>raw</name><memory>65536</memory><os><type>hvm</type></os>
@@ -86,6 +88,24 @@ def test_a_test_says_what_would_be_made_and_touches_nothing(host, image):
     for wrong in ({"name": "g1"}, {"cpu": 17}, {"disk": "nope"}, {"name": "g2", "colour": "red"}):
         with pytest.raises(errors.VirtError, match=r"already exists|vCPUs|unknown"):
             host.init(test=True, **{"name": "g3", **wrong})
+
+
+def test_the_arguments_that_the_master_sends_are_parameters():
+    [init] = (function for function in api.ours("modules.virt") if function.name == "init")
+    parameters = {parameter.partition("=")[0] for parameter in init.parameters}
+    assert {field.name for field in fields(CreateRequest)} - parameters == {"options"}
+
+
+@pytest.mark.parametrize("word", ["update", "known_profiles", "deploy"])
+@pytest.mark.parametrize("function", ["init", "update"])
+def test_parameters_of_the_parser_are_not_arguments_of_the_user(host, function, word):
+    host.init(disk=None)
+    with pytest.raises(errors.InvalidInput, match=f"argument: unknown '{word}'"):
+        if function == "init":
+            host.init(name="g2", disk=None, **{word: True})
+        else:
+            host.modules["virt.update"]("g1", **{word: True})
+    assert names(host) == ["g1", "test"]
 
 
 def test_a_test_answers_the_definition_to_who_asks_for_it(host, image):

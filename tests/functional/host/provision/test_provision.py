@@ -272,7 +272,7 @@ def test_the_volumes_of_a_guest_get_its_new_name_and_no_others(web1, pool):
         ([{"name": "d", "device": "cdrom", "pool": "default-pool", "source_file": "no.iso"}],
          "NotFound", r"disk d: pool default-pool has no volume no\.iso"),
         ([{"name": "d", "pool": "far", "image": "BASE"}], "Unsupported",
-         "a pool of type rbd cannot store an image: far"),
+         "disk d: a pool of type rbd cannot store an image: far"),
     ],
 )  # fmt: skip
 def test_a_disk_that_cannot_be_is_refused_and_nothing_changes(host, image, asked, kind, why):
