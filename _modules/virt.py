@@ -196,10 +196,10 @@ def vm_info(vm_=None, **kwargs):
             "disks": {<target>: {"file", "type", "file format", "virtual size" and
                       "disk size" in bytes, "backing file", "snapshots"}},
             "uuid", "loader", "on_crash", "on_reboot", "on_poweroff",
-            "pending": [<what a running guest gets only at its next start>, …]
+            "pending": [<change that takes effect at the next start>, …]
         }
 
-        A domain or disk that cannot be read has an ``error`` instead, the rest is there.
+        A domain or disk that cannot be read has an ``error`` instead; all others are complete.
 
     :raises NotFound: the domain does not exist
 
@@ -272,6 +272,7 @@ def get_nics(vm_, **kwargs):
     :return: a dictionary of MAC addresses to ``type``, ``source``, ``model``, ``target``,
         ``address`` and others
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -291,6 +292,7 @@ def get_macs(vm_, **kwargs):
 
     :return: list of addresses
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -311,6 +313,7 @@ def get_graphics(vm_, **kwargs):
     :return: a dictionary with at least ``type``, ``port``, ``listen``, ``autoport`` and ``keymap``;
         unset values are the text ``None``
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -331,6 +334,7 @@ def get_loader(vm_, **kwargs):
     :return: a dictionary with ``path`` (the text ``None`` if there is none) and the loader's
         attributes
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -351,6 +355,7 @@ def get_disks(vm_, **kwargs):
     :return: a dictionary of targets (``vda``) to ``file``, ``type``, ``file format``,
         ``virtual size`` and ``disk size`` in bytes, ``backing file``, ``snapshots``; or ``error``
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -423,7 +428,6 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
     :raises Unsupported: more than the running domain can get without ``config``
     :raises NoRoom: the host does not have enough free capacity
 
-
     CLI Example:
 
     .. code-block:: bash
@@ -468,6 +472,7 @@ def get_xml(vm_, **kwargs):
 
     :return: the XML text
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -793,6 +798,7 @@ def vm_cputime(vm_=None, **kwargs):
 
     :return: a dictionary of domain names to ``cputime`` (ns) and ``cputime_percent`` (0 to 100)
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -814,6 +820,7 @@ def vm_netstats(vm_=None, **kwargs):
     :return: a dictionary of domain names to ``rx_bytes``, ``rx_packets``, ``rx_errs``, ``rx_drop``
         and the same with ``tx_``
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 
@@ -835,6 +842,7 @@ def vm_diskstats(vm_=None, **kwargs):
     :return: a dictionary of domain names to ``rd_req``, ``rd_bytes``, ``wr_req``, ``wr_bytes`` and
         ``errs``
 
+    :raises NotFound: the domain does not exist
 
     CLI Example:
 

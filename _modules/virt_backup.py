@@ -508,7 +508,7 @@ def backup_get(
     :param backup: name or number of the backup, or ``latest``
     :param filesystem: read only this file system, as ``/``; default: everything that the guest's
         system mounts
-    :param max_size: maximum size
+    :param max_size: maximum size in MiB, or with a unit
     :param mounted: True: the target's folder must be a mount point
     :param test: only check whether it exists
 

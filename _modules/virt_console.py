@@ -218,7 +218,7 @@ def get(vm_, remote, local, overwrite=False, max_size="1GiB", **kwargs):
     :param remote: path of the file in the guest
     :param local: path of the new file on this host
     :param overwrite: True: replace an existing file
-    :param max_size: maximum size
+    :param max_size: maximum size in MiB, or with a unit
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: the size in bytes

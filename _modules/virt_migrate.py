@@ -12,13 +12,13 @@ and only needs the guest's name.
     virt:
       tunnel: False           # True: all through libvirt's own port; memory only
       migration:
-        address: 10.9.0.0/24  # where this host is reached by guests that come: its address
-                              # there; or an address or name of its own. Default: its host name
+        address: 10.9.0.0/24  # network, address or name at which this host receives guests;
+                              # default: its host name
         bandwidth: 1000       # MiB/s
         policy: converge      # or safe, postcopy, pause
-        timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in all
-        stall_timeout: 150    # seconds without getting nearer to the end
-        longest_pause: 60     # seconds, of policy pause
+        timeout_per_gib: 300  # seconds per GiB of memory and disk; at least 300 s in total
+        stall_timeout: 150    # seconds without progress
+        longest_pause: 60     # seconds, for the policy pause
 """
 
 import dataclasses

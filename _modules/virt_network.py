@@ -104,7 +104,8 @@ def network_define(
     :param dns: dictionary: ``forwarders`` (a list of ``domain``, ``addr``), ``txt`` (name to text),
         ``hosts`` (IP address to a list of names), ``srvs`` (a list of ``name``, ``protocol``,
         ``target``, ``port``, ``priority``, ``weight``, ``domain``)
-    :param bandwidth: dictionary with ``inbound`` and ``outbound``
+    :param bandwidth: dictionary with ``inbound`` and ``outbound``, each with ``average`` and
+        ``peak`` in KiB/s and ``burst`` in KiB
     :param portgroups: list of dictionaries: ``name``, ``default``, ``vlan``, ``virtualport``,
         ``bandwidth``
     :param dev: with ``nat`` or ``route``: host interface to which outgoing traffic is restricted

@@ -683,7 +683,7 @@ def volume_remove(pool, volume, force=False, test=False, **kwargs):
 
 def volume_delete(pool, volume, force=False, **kwargs):
     """
-    Ensure that a volume does not exist. Its data is deleted.
+    Delete a volume with its data.
 
     :param pool: name of the pool
     :param volume: name of the volume

@@ -271,7 +271,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     :param hypervisor: libvirt's domain type
     :param disk_gib: disk size of each guest in GiB; 0: do not consider disks
     :param kwargs: ``disk`` and ``nic`` (names of profiles), ``image`` or any other argument of
-        ``virt.init``: then what each host's profiles make of it counts, too
+        ``virt.init``: then the disks and interfaces of each host's profiles count, too
 
     :return: under ``capacity``: ``total``, ``total_with_one_lost`` and ``table``: for each host,
         how many guests fit, which resource limits it, how many fit in the rest of the cloud if this
@@ -379,19 +379,26 @@ def init(
     :param seed_cmd: ``seed.apply`` or ``seed.cloud_init``
     :param enable_qcow: create the disk as a qcow2 overlay of the cached image
     :param serial_type: ``pty``, ``tcp`` or ``None``
-    :param kwargs: any other argument of ``virt.init`` on a hypervisor, and ``groups`` (list of
-        names) with ``group_policy`` (``spread``, ``separate``, ``gather``), ``labels`` (a
-        dictionary that the host must have) and ``prefer`` (labels that make it a better one)
-        for placement; ``test=True`` to see where it would go, and change nothing;
-        ``wait=True`` or ``wait_for`` (``minion``, ``agent``, ``address``) to come back when the
-        guest has answered, within ``timeout`` seconds (300); ``pillar`` (dict), which this
-        master adds to the pillar of that minion only, until the guest is purged;
-        ``name_is_free=True`` when a hypervisor does not answer, and you know that it has no guest
-        of this name: without, a name that may be taken is refused; ``at_once`` (4) with several
-        names: how many are made at the same time; ``ha`` (True, or a mapping of what
-        ``virt.ha_enable`` takes: ``priority``, ``restarts``, ``relocates``, ``failback``,
-        ``state``, ``group``, ``agent_silent_s``): high availability keeps it, and a guest that
-        would be tied to its host is refused before anything is made
+    :param groups: list of groups of guests, for placement
+    :param group_policy: placement of the guests of a group: ``spread`` (default), ``separate`` or
+        ``gather``
+    :param labels: dictionary of labels that the host must have
+    :param prefer: dictionary of labels; hosts that have them are preferred
+    :param test: show the host that placement selects; change nothing
+    :param wait: True: return when the guest's minion has connected, and fail after ``timeout``
+    :param wait_for: as ``wait``, for the ``minion``, the guest ``agent`` or an ``address``
+    :param timeout: seconds to wait; default 300
+    :param pillar: dictionary that this master adds to the pillar of this minion only, until the
+        guest is purged
+    :param name_is_free: True: you know that no hypervisor that does not answer has a guest of this
+        name. By default, a name that may be taken is refused
+    :param at_once: with several names: maximum number of guests that are created at the same time;
+        default 4
+    :param ha: True, or a dictionary of arguments of ``virt.ha_enable``: ``priority``,
+        ``restarts``, ``relocates``, ``failback``, ``state``, ``group``, ``agent_silent_s``. High
+        availability manages the guest. A guest that would depend on local resources of its host
+        is refused before anything is created
+    :param kwargs: any other argument of ``virt.init`` on a hypervisor
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``host``, ``state``; if
         one of several guests fails, the exit code is 1
@@ -480,17 +487,19 @@ def repair(apply=False, test=False, name=None, finding=None):
     """
     Show leftovers of interrupted operations; with ``apply``, repair them.
 
-    It finds partially created guests, interrupted migrations, guests that exist on two hosts,
-    accepted keys without guests, expired authorizations, complete guests whose init was given up or
-    killed, and guests of limited users whose owners were not recorded. Findings that need a
+    It finds partially created guests, interrupted migrations and backups, files on the target of a
+    migration, disks that were not attached, guests that exist on two hosts, accepted keys without
+    guests, expired authorizations, complete guests whose init was given up or killed, and guests of
+    limited users whose owners were not recorded. Findings that need a
     decision are reported and not changed; no suggested command deletes a disk.
 
     :param apply: repair; default: show
     :param test: only show, even with ``apply``
     :param name: only leftovers of this guest
     :param finding: only findings with this code (``half-made``, ``migration-broken-off``,
-        ``two-hosts``, ``key-without-guest``, ``pillar-without-key``, ``permission-expired``,
-        ``given-up``, ``owner-not-recorded``), or the finding with this ``id``
+        ``left-on-target``, ``disk-without-guest``, ``backup-broken-off``, ``two-hosts``,
+        ``key-without-guest``, ``pillar-without-key``, ``permission-expired``, ``given-up``,
+        ``owner-not-recorded``), or the finding with this ``id``
 
     :return: under ``repair`` a ``table``, and ``findings``, a list of dictionaries with ``code``,
         ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command`` that repairs

@@ -354,7 +354,7 @@ def backup_get(
     :param to: the target; default: as for ``virt.backup``
     :param filesystem: read only this file system, as ``/``; its device as returned by
         ``virt.backup_ls``; default: everything that the guest's system mounts
-    :param max_size: maximum size
+    :param max_size: maximum size in MiB, or with a unit
     :param test: show what would be copied; write nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``backup``,
@@ -403,8 +403,9 @@ def backup_instant(name=None, timeout=3600, test=False):
     :param timeout: seconds to wait; 0: only show the progress
     :param test: show the progress of each guest; change nothing
 
-    :return: under the guest's name ``result`` (False when it was not whole in time, or is cut off),
-        ``comment``, ``changes`` (``released``: the backup that it needs no more), ``state``
+    :return: under the guest's name ``result`` (False if blocks are missing after ``timeout``, or
+        the guest has lost the connection to its backup), ``comment``, ``changes`` (``released``:
+        the backup that the guest no longer needs), ``state``
         (``pulling``, ``cut``, ``off``, ``whole``, ``gone``), ``percent``, ``disks``, ``host``,
         ``target``, ``backup``
 

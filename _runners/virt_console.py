@@ -151,7 +151,7 @@ def get(name, remote, local, overwrite=False, max_size="1GiB"):
     :param remote: path of the file in the guest
     :param local: path of the new file on the master
     :param overwrite: True: replace an existing file
-    :param max_size: maximum size
+    :param max_size: maximum size in MiB, or with a unit
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``

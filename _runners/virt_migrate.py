@@ -47,16 +47,16 @@ def migrate(name, target="", test=False, **kwargs):
     """
     Migrate a guest to another host with its disks, over TLS, live if it is running.
 
-    :param name: name of the guest
     The arguments ``labels``, ``prefer``, ``groups`` and ``group_policy`` of ``virt.init`` are
     stored with the guest and also apply to its next host.
 
+    :param name: name of the guest
     :param target: minion id of the target host; default: placement selects it, and if that host
         refuses, tries the next one
     :param test: show the target and all reasons against the migration; change nothing
     :param kwargs: as for the module's ``virt.migrate``: ``policy``, ``max_bandwidth``,
-        ``copy_storage``, ``keep_source``, …; ``overcommit=True`` moves it to the target also where
-        placement would not
+        ``copy_storage``, ``keep_source``, …; ``overcommit=True`` migrates the guest even if the
+        target does not have enough free capacity
 
     :return: under the guest's name ``result``, ``comment``, ``changes``, ``migration`` (what
         the module's ``virt.migrate`` returns)

@@ -127,8 +127,8 @@ def rotate_ca(skip=None, test=False):
     old CA is removed. Each step waits for all hosts; run it again to continue. It also waits for a
     host with valid certificates that ``virt:hosts`` does not match: match it again, or revoke it.
 
-    :param skip: hypervisors not to wait for, separated by commas; they are locked out until
-        virt.keys is applied to them
+    :param skip: hypervisors not to wait for, separated by commas; they are locked out until you
+        apply ``virt.keys`` to them
     :param test: show which hypervisors would get certificates of new CAs, and which of them do not
         answer; change nothing
 

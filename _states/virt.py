@@ -211,7 +211,7 @@ def running(
 
     .. code-block:: yaml
 
-        a guest that is there already:
+        existing guest:
           virt.running:
             - name: web1
 
@@ -387,6 +387,8 @@ def no_guests(name, **kwargs):
     not stop guests: migrate them with ``salt-run virt.evacuate``, or stop them.
 
     :param name: name of the state; not used otherwise
+
+    :return: ``result``: False if a guest runs; ``changes`` is empty
 
     CLI Example:
 

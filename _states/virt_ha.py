@@ -30,6 +30,8 @@ def ha_agent(name, settings=None, **kwargs):
     :param name: name of the state; not used otherwise
     :param settings: as for ``virt.ha_settings``; by default, the settings are left unchanged
 
+    :return: ``changes``: file or service to the action
+
     CLI Example:
 
     .. code-block:: bash

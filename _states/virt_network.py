@@ -78,7 +78,8 @@ def network_defined(
     :param addresses: PCI addresses, with ``hostdev``
     :param physical_function: network card whose virtual functions are used
     :param dns: dictionary: ``forwarders``, ``txt``, ``hosts``, ``srvs``
-    :param bandwidth: dictionary with ``inbound`` and ``outbound``
+    :param bandwidth: dictionary with ``inbound`` and ``outbound``, each with ``average`` and
+        ``peak`` in KiB/s and ``burst`` in KiB
     :param portgroups: list of dictionaries; by default, port groups are left unchanged
     :param dev: host interface to which outgoing traffic is restricted
     :param stp: spanning tree protocol of the bridge; by default, left unchanged
@@ -198,7 +199,7 @@ def network_absent(name, force=False, connection=None, username=None, password=N
 
 def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=False, **kwargs):
     """
-    Ensure that a bridge exists. A missing bridge is created below the host's own address, with
+    Ensure that a bridge exists. A missing bridge is created and gets the host's own address, with
     automatic rollback: see ``virt.bridge_create``. An existing bridge is not changed.
 
     :param name: name of the bridge
@@ -211,6 +212,8 @@ def bridge(name, interface=None, timeout_s=60, vlan=None, type="linux", force=Fa
     :param type: ``linux`` or ``ovs`` (Open vSwitch). The ``interface`` of an Open vSwitch bridge
         must have no address; default: none
     :param force: create the bridge even if high availability has guests on this host
+
+    :return: ``changes``: the bridge to the interface or VLAN on which it was created
 
     CLI Example:
 
@@ -230,6 +233,8 @@ def bridge_absent(name, timeout_s=60, force=False, **kwargs):
     :param name: name of the bridge
     :param timeout_s: timeout in seconds for reaching the master again; then the bridge is restored
     :param force: remove the bridge even if high availability has guests on this host
+
+    :return: ``changes``: the bridge to ``removed``
 
     CLI Example:
 
@@ -265,6 +270,8 @@ def firewall(
         default: the port in the agent's settings, if the host has any; 0: none
     :param masters: names, addresses or networks of the masters; default: the master of this minion
 
+    :return: ``changes``: the kind of firewall to its rules, in its own syntax
+
     CLI Example:
 
     .. code-block:: bash
@@ -279,6 +286,8 @@ def firewall_absent(name, **kwargs):
     Ensure that the rules of ``virt.firewall`` do not exist.
 
     :param name: name of the state; not used otherwise
+
+    :return: ``changes``: ``rules`` to ``removed``
 
     CLI Example:
 

@@ -102,10 +102,11 @@ def pool_running(
 
     The parameters are those of :func:`pool_defined`. A changed definition takes effect by a restart
     of the pool, immediately if no running guest has one of its volumes open. If guests have, the
-    comment lists them and the pool is not restarted, unless:
+    comment lists them and the pool is not restarted, unless ``restart`` is given.
 
-    restart
-        Restart the pool even if running guests have its volumes open.
+    :param restart: restart the pool even if running guests have its volumes open
+
+    :return: as ``virt.pool_defined``; ``changes`` also has ``active``
 
     .. code-block:: yaml
 

@@ -72,7 +72,7 @@ def pending_texts(differences: Iterable[Change]) -> list[str]:
         if change.path == MEMORY and (
             "memory_kib" in paths or (change.new or 0) < (change.old or 0)
         ):
-            continue  # a matter of the balloon: a start would not change it
+            continue  # the balloon sets it; a start would not change it
         merged[change.path] = change
         old = values_by_path.get(change.path, (change.old, None))[0]
         values_by_path[change.path] = old, change.new

@@ -70,4 +70,4 @@ def absent(host: StateHost, name: str, timeout_s: int, force: bool = False) -> A
     comment = f"The bridge {name} would be removed"
     if not host.test:
         comment = host.call("bridge_remove", name, timeout_s, force)
-    return answer(name, {name: "taken away"}, comment, host.test)
+    return answer(name, {name: "removed"}, comment, host.test)

@@ -18,7 +18,7 @@ from saltvirt import errors
 
 try:
     from tornado import locks
-except ImportError:  # Salt 3006 has its own
+except ImportError:  # Salt 3006 bundles its own copy
     from salt.ext.tornado import locks  # type: ignore[no-redef]
 
 if TYPE_CHECKING:

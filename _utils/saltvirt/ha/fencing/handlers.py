@@ -1,5 +1,5 @@
-"""What a hypervisor answers to the master about fences: it runs a fence agent for a management
-board that the master cannot reach."""
+"""Handlers of the calls about fences: run a fence agent for a management board that the master
+cannot reach."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ _DEVICES = ("dev", "proc", "sys")
 _MAX_SIGNATURE = 2**30
 
 if TYPE_CHECKING:
-    # a file (bytes, nanoseconds of two times) or a device (its key)
+    # of a file: its size and its two times in ns; of a device: its key
     Fingerprint = list[int] | str
-    # is called with the bytes done, and the total
+    # called with the number of bytes that are done, and the total
     Progress = Callable[[int, int], None]
     # a pool, and how to restore its previous state
     _Opened = tuple[libvirt.virStoragePool | None, Callable[[], object] | None]

@@ -25,7 +25,7 @@ def once(opts: file_lock.Opts, host: str, begin: Callable[[], T]) -> T | None:
     """
     folder = Path(opts["cachedir"]) / "virt" / "starts"
     folder.mkdir(parents=True, exist_ok=True)
-    purpose, running = f"what {host} gets at its start", folder / host
+    purpose, running = f"the orchestration for the start of {host}", folder / host
     waiting = file_lock.take(folder / f"{host}.next", purpose)
     if waiting is None:
         return None
