@@ -16,10 +16,10 @@ With options:
     engines:
       - virt_exporter:
           address: 10.0.0.11   # default: 127.0.0.1, which only this machine reaches
-          port: 9177           # default: 9177, of a master 9178
-          tls: true            # by the hypervisor's own certificate; default: false
-          every_s: 60          # how often it looks at room, images, certificates and the like;
-                               # default: 60, of a master, which asks all hosts, 300
+          port: 9177           # default: 9177, on a master 9178
+          tls: true            # with the hypervisor's certificate; default: false
+          every_s: 60          # seconds between two collections of capacity, images and
+                               # certificates; default: 60, on a master 300
 
 The engine runs in a process of its own and does not block the minion. There is no authentication:
 everybody who can connect to the port can read the metrics.

@@ -100,8 +100,8 @@ def _next_registry(
 
 
 def _apply_config(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
-    """Return the state and the registry with the changes that operators made: armed or not, members,
-    guests that were removed from high availability, and the offered configuration."""
+    """Return the state and the registry with the changes that operators made: armed or not,
+    members, guests that were removed from high availability, and the offered configuration."""
     registry = state.saved.registry
     window_s = view.policy.fence_window_s
     fenced_s = {
