@@ -431,11 +431,12 @@ def backup_verify(folder, name=None, backup="all", days=None, mounted=False, lim
     """
     guest = None if name is None else names.existing_guest(name)
     max_age_days = None if days is None else units.parse_number(days, "days")
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     opened = backup_target.open_target(str(folder), bool(mounted))
     count = None if limit is None else units.parse_count(limit, "limit")
     progress = _verification_progress()
-    report = backup_keep.verify_all(opened, guest, str(backup), max_age_days, now, progress, count)
+    report = backup_keep.verify_all(
+        opened, guest, str(backup), max_age_days, receive.now(), progress, count
+    )
     return report.to_answer()
 
 

@@ -297,15 +297,12 @@ def backup_verify(name=None, backup="all", to=None, days=None, test=False, limit
     """
     if days is not None:
         days = units.parse_number(days, "days")
-    if backup is None or isinstance(backup, bool) or not isinstance(backup, (str, int)):
-        raise errors.InvalidInput(
-            f"backup must be a name or a number, not {units.short_repr(backup)}"
-        )
+    selection = _backup_name(backup)
     count = None if limit is None else units.parse_count(limit, "limit")
     with Fleet(__opts__) as fleet:
         guest = None if name is None else str(name)
         progress = report.of_runner(fleet, guest or "all", "backup_verify", __salt__)
-        verification = target_upkeep.Verify(fleet, guest, to, progress, str(backup), days, count)
+        verification = target_upkeep.Verify(fleet, guest, to, progress, selection, days, count)
         return operation.perform(verification, test)
 
 
@@ -377,12 +374,18 @@ def backup_get(
 
 
 def _files_request(name, path, backup, to, filesystem):
+    only_filesystem = None if filesystem is None else _text(filesystem, "filesystem")
+    return files.FilesRequest(
+        str(name), _text(path, "path"), _backup_name(backup), to, only_filesystem
+    )
+
+
+def _backup_name(backup):
     if isinstance(backup, bool) or not isinstance(backup, (str, int)):
         raise errors.InvalidInput(
             f"backup must be a name or a number, not {units.short_repr(backup)}"
         )
-    only_filesystem = None if filesystem is None else _text(filesystem, "filesystem")
-    return files.FilesRequest(str(name), _text(path, "path"), str(backup), to, only_filesystem)
+    return str(backup)
 
 
 def _text(value, argument):

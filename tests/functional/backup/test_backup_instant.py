@@ -124,7 +124,12 @@ class Here(Host):
         return live_restore_build.LiveRestoreOptions("", asked, bandwidth)
 
     def restore(
-        self, shown, name="web1", kind=live_restore_build.LiveNewRestore, last=True, bandwidth=None
+        self,
+        shown,
+        name="web1",
+        kind=live_restore_build.LiveRestoreBuilder,
+        last=True,
+        bandwidth=None,
     ):
         with self.conn() as conn:
             tools = guest_builder.Tools(self.config)

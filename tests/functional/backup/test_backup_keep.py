@@ -13,6 +13,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backup.model import chains, checksum_blocks
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk
 from saltvirt.backup.model.retention import READ, Retention
 from saltvirt.backup.model.verification import Verification
 from saltvirt.backup.target import prune, reader, target, upkeep, verify
@@ -91,10 +92,10 @@ def test_one_changed_byte_of_the_guests_is_seen_and_makes_the_next_a_whole_one(c
     }
     stock = guest.target.catalog(UUID)
     assert stock.good_ids == made[:2]
-    seen = chains.BackupSourceDisk("vda", SIZE, "file /srv/web1.qcow2",
+    seen = InspectedDisk("vda", SIZE, "file /srv/web1.qcow2",
                            bitmaps={chains.checkpoint(made[2]): chains.GOOD})  # fmt: skip
-    one = chains.BackupSourceGuest(UUID, "hv1", (seen,), [chains.checkpoint(made[2])])
-    [plan] = chains.plan(one, stock)
+    one = GuestInspection(UUID, True, (seen,), (chains.checkpoint(made[2]),))
+    [plan] = chains.plan(one, "hv1", stock)
     assert plan.reason.startswith(
         "the last backup of the disk is not good: the 65536 bytes at offset 4128768"
     )

@@ -199,7 +199,7 @@ def test_a_restored_guest_is_seeded_as_it_was(conn, tools, definition):
 def test_a_second_guest_does_not_run_at_once_with_the_identity_of_its_original(conn, tools):
     given = guest_builder.GuestRequest("web2", True)
     told = ShownBackup("000001-x", "web1", "b1", 1, SEEDED, (ShownDisk("vda", MIB),), "")
-    one = live_restore_build.make_builder(None, (conn, given, tools, told, ""), (False,))
+    one = live_restore_build.LiveRestoreBuilder(conn, given, tools, told, "", False)
     with pytest.raises(errors.Unsupported, match="identity of its original: use instant=False"):
         one.check()
 

@@ -12,6 +12,7 @@ import pytest
 
 from saltvirt import errors
 from saltvirt.backup.model import chains, checksum_blocks, record
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk
 from saltvirt.backup.model.verification import Verification
 from saltvirt.backup.target import target
 from saltvirt.backup.target.safe_folder import Busy, SafeFolder
@@ -413,10 +414,10 @@ def test_what_is_spoiled_is_not_good_and_no_other_is_harmed(guest, spoil, tmp_pa
     with unread, guest.target.open_backup(UUID, second):
         pass
     # the next is a whole one
-    seen = chains.BackupSourceDisk("vda", SIZE, "file /srv/web1.qcow2",
+    seen = InspectedDisk("vda", SIZE, "file /srv/web1.qcow2",
                            bitmaps={chains.checkpoint(second): chains.GOOD})  # fmt: skip
-    one = chains.BackupSourceGuest(UUID, "hv1", (seen,), [chains.checkpoint(second)])
-    assert chains.plan(one, stock)[0].is_full
+    one = GuestInspection(UUID, True, (seen,), (chains.checkpoint(second),))
+    assert chains.plan(one, "hv1", stock)[0].parent is None
     # and it can be removed
     assert guest.target.remove(UUID, second)
     assert sorted(guest.target.catalog(UUID).backups) == [first]

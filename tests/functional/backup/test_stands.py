@@ -256,7 +256,7 @@ def test_one_that_stands_on_a_backup_is_not_restored_once_more(conn):
     live_restores.store(STOOD)
     shown = ShownBackup(IDENT, "web1", "b1", 1, "<domain/>", (), "")
     request = guest_builder.GuestRequest("web1")
-    one = live_restore_build.LiveNewRestore(conn, request, SimpleNamespace(), shown, "", True)
+    one = live_restore_build.LiveRestoreBuilder(conn, request, SimpleNamespace(), shown, "", True)
     with pytest.raises(errors.Refused, match="already runs from a backup"):
         one.check()
 

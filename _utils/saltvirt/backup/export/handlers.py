@@ -25,9 +25,11 @@ from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
 from saltvirt.host.node import job_steps
 from saltvirt.pki.host import own_pair
+from saltvirt.pki.host.own_pair import OwnPair
 from saltvirt.spec import deploy, values
 
 if TYPE_CHECKING:
+    from saltvirt.backup.export import live_restore_build
     from saltvirt.host.provision.guest_builder import GuestRequest, Tools
 
 _VERB = "backup_restore"
@@ -84,7 +86,6 @@ def restore_guest(host: MinionContext, request: backup_calls.RestoreGuestRequest
     from saltvirt.backup.export import (  # noqa: PLC0415 - needs the binding
         in_place_restore,
         live_restore_build,
-        live_restore_server,
         restore,
     )
 
@@ -99,16 +100,30 @@ def restore_guest(host: MinionContext, request: backup_calls.RestoreGuestRequest
     with _connect(host) as conn, reading as (pair, folder):
         parts = conn, guest, tools, shown, folder
         if request.instant:
-            server = live_restore_server.make_request(
-                host.config, {}, guest.name, pair.certificate, pair.key
-            )
-            options = live_restore_build.LiveRestoreOptions(library(), server, limit)
-            last = (request.stop, request.disk) if request.in_place else (request.itself,)
-            return live_restore_build.make_builder(options, parts, last).run()
+            guest.start = True
+            live: live_restore_build.LiveRestoreBuilder
+            if request.in_place:
+                live = live_restore_build.LiveInPlaceRestore(*parts, request.stop, request.disk)
+            else:
+                live = live_restore_build.LiveRestoreBuilder(*parts, request.itself)
+            live.options = _live_options(host, guest.name, pair, limit)
+            return live.run()
         if request.in_place:
             return in_place_restore.InPlaceRestore(*parts, request.stop, request.disk).run()
         created = restore.RestoreBuilder(*parts, request.itself).run()
     return _with_key(host, created)
+
+
+def _live_options(
+    host: MinionContext, guest: str, pair: OwnPair, bandwidth: int | None
+) -> live_restore_build.LiveRestoreOptions:
+    from saltvirt.backup.export import (  # noqa: PLC0415 - needs the binding
+        live_restore_build,
+        live_restore_server,
+    )
+
+    request = live_restore_server.make_request(host.config, guest, pair.certificate, pair.key)
+    return live_restore_build.LiveRestoreOptions(library(), request, bandwidth)
 
 
 def _with_key(host: MinionContext, created: CreatedGuest) -> CreatedGuest:
@@ -218,10 +233,7 @@ def resume_live_restore(
     Raises NotFound if the guest does not run from a backup here, BadAnswer if another backup is
     exported, InvalidInput if the reader was not issued here or has been used.
     """
-    from saltvirt.backup.export import (  # noqa: PLC0415 - needs the binding
-        live_restore_build,
-        live_restore_server,
-    )
+    from saltvirt.backup.export import live_restore_build  # noqa: PLC0415 - needs the binding
 
     connection.require_binding()
     guest = names.existing_guest(request.name)
@@ -229,8 +241,5 @@ def resume_live_restore(
     trusted: ShownBackup = dataclasses.replace(request.shown, authority=authority)
     with _connect(host) as conn:
         pair = own_pair.take(ONE_TIME_KEYS, request.reader, "reader")
-        server = live_restore_server.make_request(
-            host.config, {}, guest, pair.certificate, pair.key
-        )
-        options = live_restore_build.LiveRestoreOptions(library(), server, request.bandwidth)
+        options = _live_options(host, guest, pair, request.bandwidth)
         return live_restore_build.resume(conn, options, guest, trusted)

@@ -9,12 +9,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.created import CreatedGuest
-from saltvirt.backup.export import live_restore_server, live_restores
+from saltvirt.backup.export import live_restore_server, live_restores, running
 from saltvirt.backup.export.in_place_restore import InPlaceRestore
 from saltvirt.backup.export.live_restore_server import STOP, LiveRestoreServerRequest
 from saltvirt.backup.export.live_restores import LiveRestoreRecord
@@ -52,7 +51,7 @@ class LiveRestoreOptions:
 
 
 class LiveRestoreBuilder(RestoreBuilder):
-    """Differences of a live restore. Set ``options``."""
+    """Live restore of a guest that does not exist. Set ``options``."""
 
     options: LiveRestoreOptions
 
@@ -119,10 +118,6 @@ class LiveRestoreBuilder(RestoreBuilder):
         )  # fmt: skip
 
 
-class LiveNewRestore(LiveRestoreBuilder):
-    """Live restore of a guest that does not exist."""
-
-
 class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
     """Live restore in place of an existing guest."""
 
@@ -137,18 +132,6 @@ class LiveInPlaceRestore(LiveRestoreBuilder, InPlaceRestore):
         super().make()
         self.start()
         return self.result(None)
-
-
-def make_builder(
-    options: LiveRestoreOptions, parts: tuple[Any, ...], last: tuple[Any, ...]
-) -> LiveRestoreBuilder:
-    """Return the builder. parts: the first arguments of RestoreBuilder. last: the others; two for
-    InPlaceRestore, else one."""
-    conn, guest, *rest = parts
-    kind: type[Any] = LiveNewRestore if len(last) == 1 else LiveInPlaceRestore
-    builder: LiveRestoreBuilder = kind(conn, replace(guest, start=True), *rest, *last)
-    builder.options = options
-    return builder
 
 
 def backing(guest: str, target: str) -> BackingStore:
@@ -253,15 +236,10 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
             OFF,
             restore.ident,
             min(percents.values(), default=0),
-            is_paused_on_error(dom),
+            running.is_paused_by_io(dom),
             disks=percents,
         )
         return _with_state(dom, restore, status, pending[0], server_pid)
-
-
-def is_paused_on_error(dom: libvirt.virDomain) -> bool:
-    """Whether the guest is paused at a block that could not be read."""
-    return bool(dom.isActive()) and live_restore_server.is_paused_on_error(dom)
 
 
 def _with_state(

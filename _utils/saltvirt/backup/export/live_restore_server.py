@@ -13,14 +13,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from saltvirt import errors, settings
-from saltvirt.backup.export import live_restores
+from saltvirt.backup.export import live_restores, running
 from saltvirt.backup.export.live_restores import LiveRestoreRecord
 from saltvirt.backup.target import daemon, relay
 from saltvirt.backup.target.daemon import RemoteExports
@@ -55,11 +55,10 @@ class LiveRestoreServerRequest(Message):
 
 
 def make_request(
-    get: Callable[..., Any], overrides: Mapping[str, Any], guest: str, certificate: str, key: str
+    get: Callable[..., Any], guest: str, certificate: str, key: str
 ) -> LiveRestoreServerRequest:
-    """Return the request. get: the minion's configuration. overrides: of the connection to
-    libvirt."""
-    local = settings.connection(get, dict(overrides))
+    """Return the request. get: the minion's configuration."""
+    local = settings.connection(get, {})
     libvirt_args = local.uri, local.username, local.password, guest_lock.folder(get)
     return LiveRestoreServerRequest(guest, *libvirt_args, certificate, key)
 
@@ -106,12 +105,6 @@ def unavailable_reason(restore: LiveRestoreRecord) -> str | None:
     except OSError:
         return f"{restore.host} does not answer on port {restore.port}"
     return f"another server answers on port {restore.port} of {restore.host}"
-
-
-def is_paused_on_error(dom: libvirt.virDomain) -> bool:
-    """Whether the guest is paused at a block that could not be read."""
-    paused = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
-    return bool(dom.state() == paused)
 
 
 class LiveRestoreServer:
@@ -191,7 +184,7 @@ class LiveRestoreServer:
             # meanwhile, libvirt 9.0 uses its definition after freeing it
             if dom.isActive() and any(dom.blockJobInfo(disk, 0) for disk in restore.disks):
                 return False
-            if is_paused_on_error(dom):  # paused since the last resume
+            if running.is_paused_by_io(dom):  # paused since the last resume
                 dom.resume()
             live_restores.forget(restore.guest)
             with contextlib.suppress(errors.VirtError, libvirt.libvirtError):
@@ -203,7 +196,7 @@ class LiveRestoreServer:
 
     def _pull(self, dom: libvirt.virDomain, restore: LiveRestoreRecord, target: str) -> None:
         """Start the copy, or resume it after an interruption."""
-        is_stuck = is_paused_on_error(dom)
+        is_stuck = running.is_paused_by_io(dom)
         if not is_stuck and dom.blockJobInfo(target, 0):
             return
         if not self._may_retry() or unavailable_reason(restore):

@@ -262,7 +262,7 @@ def thaw(dom: libvirt.virDomain, wait_s: float = 0) -> int | None:
 
 
 def is_paused_by_io(dom: libvirt.virDomain) -> bool:
-    """Whether the guest is paused by a disk error, such as a lack of space."""
+    """Whether the guest is paused by a disk error, such as lack of space or an unreadable block."""
     state: list[int] = dom.state()
     return state == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import calendar
-import re
 from collections.abc import Iterable
 
+from saltvirt.backup.model import record
 from saltvirt.backup.model.answers import ListedBackup
-
-_TIMESTAMP = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
-
-
-def seconds(timestamp: str | None) -> float | None:
-    """Convert a timestamp of a record to seconds since 1970; None if it is not a valid
-    timestamp."""
-    match = _TIMESTAMP.fullmatch(timestamp or "")
-    return float(calendar.timegm(tuple(map(int, match.groups())))) if match else None
 
 
 def newest(
@@ -40,5 +30,7 @@ def _age(backup: ListedBackup, now_s: float) -> float | None:
     """Return the age reported by the target host, else the age according to the local clock."""
     if backup.age_s is not None:
         return backup.age_s
-    at_s = seconds(backup.taken_at)
-    return None if at_s is None else now_s - at_s
+    try:
+        return now_s - record.moment(backup.taken_at or "").timestamp()
+    except ValueError:
+        return None

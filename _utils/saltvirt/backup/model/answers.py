@@ -13,16 +13,18 @@ from saltvirt.xml.domain.domain import Domain
 
 @dataclass(frozen=True)
 class InspectedDisk(Message):
-    """A disk that can be backed up; see `chains.BackupSourceDisk`.
+    """A disk that can be backed up.
 
-    bitmaps: name to state. encrypted: libvirt encrypts the disk, and QEMU exports it in plain. old:
-    a qcow2 file of version 2, which cannot store bitmaps.
+    target: libvirt's name. size_bytes: as the guest sees it. source: identifies the source in the
+    definition; stays the same as long as the source does. format: of its file. bitmaps: of its top
+    file, name to state; see `chains`. encrypted: libvirt encrypts the disk, and QEMU exports it in
+    plain. old: a qcow2 file of version 2, which cannot store bitmaps.
     """
 
     target: str
     size_bytes: int
     source: str
-    format: str
+    format: str = record.QCOW2
     bitmaps: dict[str, str] = field(default_factory=dict)
     encrypted: bool = optional(False)
     old: bool = optional(False)
@@ -35,8 +37,8 @@ class InspectedDisk(Message):
 
 @dataclass(frozen=True)
 class GuestInspection(Message):
-    """Answer of `virt.backup_look`. name: of the guest. skipped: disk to the reason why it is not
-    backed up."""
+    """Answer of `virt.backup_look`. checkpoints: names of those that libvirt knows. name: of the
+    guest. skipped: disk to the reason why it is not backed up."""
 
     uuid: str
     active: bool
@@ -48,8 +50,12 @@ class GuestInspection(Message):
 
 @dataclass(frozen=True)
 class PlannedDisk(Message):
-    """How to back up a disk; see `chains.DiskBackupPlan`. encrypt: encrypt all disks of the
-    backup at the target."""
+    """How to back up a disk.
+
+    parent: the backup on which the increment depends; since: libvirt's checkpoint for it. Both are
+    None for a full backup, and reason is set. encrypt: encrypt all disks of the backup at the
+    target.
+    """
 
     target: str
     parent: str | None = None

@@ -74,15 +74,11 @@ class Catalog:
         lowest = chain[-1][1].parent if chain else backup_id
         if lowest is not None:  # the chain ends at a missing backup
             reason = self._own_problem(lowest, target)
-            return f"{lowest}, on which it depends: {reason}" if chain else reason
+            return reason and _of_layer(backup_id, lowest, reason)
         for layer_id, disk in reversed(chain):
             reason = self._own_problem(layer_id, target) or self._size_mismatch(disk, target)
             if reason:
-                return (
-                    reason
-                    if layer_id == backup_id
-                    else (f"{layer_id}, on which it depends: {reason}")
-                )
+                return _of_layer(backup_id, layer_id, reason)
         return None
 
     def _size_mismatch(self, disk: BackupDiskRecord, target: str) -> str | None:
@@ -95,12 +91,10 @@ class Catalog:
     def _own_problem(self, backup_id: str, target: str) -> str | None:
         """Return the problem of the disk itself, regardless of its dependencies."""
         backup = self.backups.get(backup_id)
-        if backup is None or backup.record is None:
-            return (
-                (backup.record_error or "the record is missing")
-                if backup
-                else ("the backup is missing")
-            )
+        if backup is None:
+            return "the backup is missing"
+        if backup.record is None:
+            return backup.record_error or "the record is missing"
         disk = backup.record.disk(target)
         if disk is None:
             return f"the backup has no disk {target}"
@@ -115,16 +109,10 @@ class Catalog:
             problem = _missing_file(self.backups[layer_id], disk)
             if problem is None and disk.parent and not self.chain(disk.parent, target):
                 below = self.backups.get(disk.parent)
-                problem = (
-                    f"it depends on {disk.parent}: "
-                    f"{below.record_error if below else 'the backup is missing'}"
-                )
+                reason = below.record_error if below else "the backup is missing"
+                problem = f"it depends on {disk.parent}: {reason}"
             if problem:
-                return (
-                    problem
-                    if layer_id == backup_id
-                    else f"{layer_id}, on which it depends: {problem}"
-                )
+                return _of_layer(backup_id, layer_id, problem)
         return None
 
     def problem(self, backup_id: str) -> str | None:
@@ -179,6 +167,11 @@ class Catalog:
             for needed_id in (layer_id, disk.parent)
         }
         return (set(self.backups) - {backup_id}) & needed
+
+
+def _of_layer(backup_id: str, layer_id: str, problem: str) -> str:
+    """Return the problem of a backup that another one on which it depends has."""
+    return problem if layer_id == backup_id else f"{layer_id}, on which it depends: {problem}"
 
 
 def _missing_file(backup: StoredBackup, disk: BackupDiskRecord) -> str | None:

@@ -8,14 +8,17 @@ affected.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from saltvirt import names
 from saltvirt.backup.model import backup_ids, record
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, PlannedDisk
 from saltvirt.backup.model.catalog import Catalog
 from saltvirt.backup.model.record import QCOW2, BackupDiskRecord
 
+# states of a bitmap: recording, consistent, and on disk or in a running QEMU; QEMU died; not
+# recording
 GOOD, INCONSISTENT, DISABLED = "good", "inconsistent", "disabled"
 # QEMU opens as many files to read the last backup of a chain
 CHAIN = 30
@@ -24,56 +27,6 @@ PREFIX = names.CHECKPOINT
 ABANDONED_DAYS = 30
 # reason why a CD or floppy drive is not backed up
 DRIVE = "a drive for "
-
-
-@dataclass(frozen=True)
-class BackupSourceDisk:
-    """A disk of the guest in its present state.
-
-    target: libvirt's name. size_bytes: as the guest sees it. source: identifies the source in the
-    definition; stays the same as long as the source does. format: of its file. bitmaps: of its top
-    file, by name: GOOD (recording, consistent, on disk or in a running QEMU), INCONSISTENT (QEMU
-    died), DISABLED (not recording).
-    """
-
-    target: str
-    size_bytes: int
-    source: str
-    format: str = QCOW2
-    bitmaps: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BackupSourceGuest:
-    """The guest in its present state.
-
-    host: hypervisor. checkpoints: names of those that libvirt on it knows. name: of the guest.
-    """
-
-    uuid: str
-    host: str
-    disks: tuple[BackupSourceDisk, ...]
-    checkpoints: Collection[str] = ()
-    name: str = ""
-
-
-@dataclass(frozen=True)
-class DiskBackupPlan:
-    """How to back up a disk.
-
-    parent: the backup on which the increment depends; since: libvirt's checkpoint for it. Both are
-    None for a full backup, and reason is set.
-    """
-
-    target: str
-    parent: str | None = None
-    since: str | None = None
-    reason: str | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the disk is read in full."""
-        return self.parent is None
 
 
 @dataclass(frozen=True)
@@ -88,19 +41,33 @@ class _Base:
 
 
 def plan(
-    guest: BackupSourceGuest,
+    guest: GuestInspection,
+    host: str,
     catalog: Catalog,
     chain: int = CHAIN,
     full: bool = False,
     key: str | None = None,
-) -> list[DiskBackupPlan]:
+) -> tuple[PlannedDisk, ...]:
     """Plan the backup of each disk, in the order of the guest's disks.
 
-    catalog: the guest's backups at this target; increments of one target are independent of other
-    targets. chain: maximum length of a chain, including the full backup. full: back up all disks in
-    full. key: encryption key, as in a record.
+    host: hypervisor of the guest. catalog: the guest's backups at this target; increments of one
+    target are independent of other targets. chain: maximum length of a chain, including the full
+    backup. full: back up all disks in full. key: encryption key, as in a record.
     """
-    return [_disk(disk, guest, catalog, chain, full, key) for disk in guest.disks]
+    encrypt, planned = key is not None, []
+    for disk in guest.disks:
+        base, reason = _base(disk, catalog)
+        if full:
+            base, reason = None, "a full backup was requested"
+        if base is not None:
+            reason = _key_mismatch(base.disk.key, key)
+            reason = reason or next(_reasons(disk, guest, host, catalog, base, chain), None)
+        if base is None or reason is not None:
+            planned.append(PlannedDisk(disk.target, reason=reason, encrypt=encrypt))
+        else:
+            since = base.disk.checkpoint
+            planned.append(PlannedDisk(disk.target, base.backup_id, since, encrypt=encrypt))
+    return tuple(planned)
 
 
 def checkpoint(backup_id: str) -> str:
@@ -142,26 +109,7 @@ def is_ours(checkpoint: str) -> bool:
     return checkpoint.startswith(PREFIX)
 
 
-def _disk(
-    disk: BackupSourceDisk,
-    guest: BackupSourceGuest,
-    catalog: Catalog,
-    chain: int,
-    full: bool,
-    key: str | None,
-) -> DiskBackupPlan:
-    base, reason = _base(disk, catalog)
-    if full:
-        base, reason = None, "a full backup was requested"
-    if base is not None:
-        reason = _key_mismatch(base.disk.key, key)
-        reason = reason or next(_reasons(disk, guest, catalog, base, chain), None)
-    if base is None or reason is not None:
-        return DiskBackupPlan(disk.target, reason=reason)
-    return DiskBackupPlan(disk.target, parent=base.backup_id, since=base.disk.checkpoint)
-
-
-def _base(disk: BackupSourceDisk, catalog: Catalog) -> tuple[_Base | None, str | None]:
+def _base(disk: InspectedDisk, catalog: Catalog) -> tuple[_Base | None, str | None]:
     """Return the disk on which an increment would depend, or the reason why there is none."""
     last = catalog.last
     if last is None:
@@ -178,25 +126,30 @@ def _base(disk: BackupSourceDisk, catalog: Catalog) -> tuple[_Base | None, str |
 
 
 def _reasons(
-    disk: BackupSourceDisk, guest: BackupSourceGuest, catalog: Catalog, base: _Base, chain: int
+    disk: InspectedDisk,
+    guest: GuestInspection,
+    host: str,
+    catalog: Catalog,
+    base: _Base,
+    chain: int,
 ) -> Iterator[str]:
     """Yield the reasons for a full backup, the most obvious first."""
-    base_disk, has_moved = base.disk, guest.host != base.host
+    base_disk, has_moved = base.disk, host != base.host
     problem = catalog.disk_problem(base.backup_id, disk.target)
     if problem:
         yield f"the last backup of the disk is not good: {problem}"
     if base_disk.size_bytes != disk.size_bytes:
         yield f"the disk was resized from {base_disk.size_bytes} to {disk.size_bytes} bytes"
-    if not _is_same(base, disk, guest):
+    if not _is_same(base, disk, guest, host):
         yield f"the disk was replaced: {base_disk.source} before, {disk.source} now"
     if disk.format != QCOW2:
         yield f"a disk of format {disk.format} cannot store a bitmap"
     if base_disk.checkpoint is None:
         yield "the last backup of the disk has no checkpoint"
     elif base_disk.checkpoint not in guest.checkpoints:
-        yield f"libvirt on {guest.host} does not know the checkpoint {base_disk.checkpoint}"
+        yield f"libvirt on {host} does not know the checkpoint {base_disk.checkpoint}"
     elif base_disk.checkpoint not in disk.bitmaps:
-        detail = f" since the guest moved from {base.host} to {guest.host}" if has_moved else ""
+        detail = f" since the guest moved from {base.host} to {host}" if has_moved else ""
         yield f"the disk has no bitmap {base_disk.checkpoint}{detail}"
     elif disk.bitmaps[base_disk.checkpoint] != GOOD:
         state = disk.bitmaps[base_disk.checkpoint]
@@ -219,7 +172,7 @@ def _key_mismatch(before: str | None, now: str | None) -> str | None:
     return f"the last backup of the disk is {states[0]}, this one is {states[1]}"
 
 
-def _is_same(base: _Base, disk: BackupSourceDisk, guest: BackupSourceGuest) -> bool:
+def _is_same(base: _Base, disk: InspectedDisk, guest: GuestInspection, host: str) -> bool:
     """Whether the disk is the one that was backed up.
 
     On another host its file may be in another folder, and after a rename of the guest its file may
@@ -231,7 +184,7 @@ def _is_same(base: _Base, disk: BackupSourceDisk, guest: BackupSourceGuest) -> b
     name = guest.name or base.guest
     suffixes = [_file_suffix(candidate.source, name) for candidate in guest.disks]
     suffix = _file_suffix(disk.source, name)
-    may_differ = guest.host != base.host or name != base.guest
+    may_differ = host != base.host or name != base.guest
     return (
         may_differ
         and _file_suffix(base.disk.source, base.guest) == suffix

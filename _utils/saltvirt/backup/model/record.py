@@ -190,7 +190,7 @@ def serialize(record: BackupRecord, label: str = "the new record") -> bytes:
 
 
 def as_json(fact: Message) -> bytes:
-    """Return a Fact as the content of a JSON file."""
+    """Return a message as the content of a JSON file."""
     return json.dumps(fact.to_answer(), indent=1, sort_keys=True).encode("ascii") + b"\n"
 
 

@@ -40,8 +40,8 @@ class Retention(Message):
 
 
 @dataclass(frozen=True)
-class RetentionVerdict:
-    """Whether a backup is retained, and the reason."""
+class RetentionVerdict(Message):
+    """Whether a backup is retained or removed, in a test would be removed, and the reason."""
 
     backup_id: str
     retained: bool

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saltvirt.backup.model.retention import RetentionVerdict
 from saltvirt.backup.model.verification import Verification
 from saltvirt.schema import Message, optional
-
-
-@dataclass(frozen=True)
-class PruneDecision(Message):
-    """Whether a backup is kept or removed (in a test: would be removed), with the reason."""
-
-    backup_id: str
-    retained: bool
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -27,7 +19,7 @@ class GuestPruneResult(Message):
 
     uuid: str
     guest: str | None = None
-    backups: tuple[PruneDecision, ...] = ()
+    backups: tuple[RetentionVerdict, ...] = ()
     error: str | None = None
     omitted: int = optional(0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -132,8 +131,8 @@ def show_backup(host: MinionContext, request: backup_calls.ShowBackupRequest) ->
     config = export_request.load_config(host.config, host.opts["id"])
     pin = request.pin
     if pin:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        pin = BackupPin(names.existing_guest(pin.guest), values.text(pin.host, "host"), now)
+        host_name = values.text(pin.host, "host")
+        pin = BackupPin(names.existing_guest(pin.guest), host_name, receive.now())
     shown = show.ShowRequest(
         request.folder, request.uuid, request.backup, endpoint(config, request.reader), pin,
         request.disk, request.damaged,

@@ -21,7 +21,6 @@ from saltvirt.backup.model.answers import (
     BackupResult,
     GuestInspection,
     ListedBackup,
-    PlannedDisk,
     ServedDisk,
     Serving,
 )
@@ -69,19 +68,7 @@ def plan_backup(
             "(virt:backup:targets)"
         )
     catalog = target.catalog(inspection.uuid)
-    disks = tuple(
-        chains.BackupSourceDisk(
-            item.target, item.size_bytes, item.source, item.format, item.bitmaps
-        )
-        for item in inspection.disks
-    )
-    source = chains.BackupSourceGuest(
-        inspection.uuid, host, disks, inspection.checkpoints, inspection.name
-    )
-    plans = tuple(
-        PlannedDisk(item.target, item.parent, item.since, item.reason, record_key is not None)
-        for item in chains.plan(source, catalog, chain, full, record_key)
-    )
+    plans = chains.plan(inspection, host, catalog, chain, full, record_key)
     following = backup_ids.following(catalog.backups, now(), secrets.token_hex(4))
     records = [item.record for item in catalog if item.record]
     guest, host_then = (records[-1].guest, records[-1].host) if records else (None, None)

@@ -12,7 +12,6 @@ from saltvirt.backup.model.catalog import Catalog, StoredBackup
 from saltvirt.backup.model.retention import Retention
 from saltvirt.backup.model.upkeep_answers import (
     GuestPruneResult,
-    PruneDecision,
     PruneResult,
     VerifyReport,
     VerifyResult,
@@ -54,16 +53,9 @@ def _removed_only(guest: GuestPruneResult) -> GuestPruneResult:
 def _prune_guest(target: BackupTarget, uuid: str, rules: Retention, test: bool) -> GuestPruneResult:
     guest = GuestPruneResult(uuid, _name(target.catalog(uuid)))
     try:
-        verdicts = prune.prune_guest(target, uuid, rules, test)
+        return replace(guest, backups=tuple(prune.prune_guest(target, uuid, rules, test)))
     except errors.VirtError as exc:
         return replace(guest, error=exc.text)
-    return replace(
-        guest,
-        backups=tuple(
-            PruneDecision(verdict.backup_id, verdict.retained, verdict.reason)
-            for verdict in verdicts
-        ),
-    )
 
 
 def verify_all(

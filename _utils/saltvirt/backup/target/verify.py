@@ -86,7 +86,7 @@ class _BackupCheck:
     unread: disk to the reason why it could not be read."""
 
     def __init__(self, target: BackupTarget, backup_record: BackupRecord, catalog: Catalog) -> None:
-        self._target, self._record, self._stock = target, backup_record, catalog
+        self._target, self._record, self._catalog = target, backup_record, catalog
         self.broken: dict[str, str] = {}
         self.unread: dict[str, str] = {}
 
@@ -128,7 +128,7 @@ class _BackupCheck:
         return Verification(previous.verified_at, previous.disks, {**carried, **self.broken})
 
     def _definition(self) -> None:
-        if record.DEFINITION not in self._stock.backups[self._record.backup_id].lengths:
+        if record.DEFINITION not in self._catalog.backups[self._record.backup_id].lengths:
             raise Damaged(f"{record.DEFINITION} is missing")
         try:
             self._target.definition(self._record)
@@ -136,7 +136,7 @@ class _BackupCheck:
             raise Damaged(errors.BadAnswer(exc).text) from exc
 
     def _disk(self, disk: BackupDiskRecord, progress: _VerifyProgress) -> None:
-        problem = self._stock.file_problem(self._record.backup_id, disk.target)
+        problem = self._catalog.file_problem(self._record.backup_id, disk.target)
         if problem:
             raise Damaged(problem)
         disk_layers = _layers(self._target, self._record, disk)

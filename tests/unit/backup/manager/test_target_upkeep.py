@@ -6,9 +6,9 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.backup.manager import target_upkeep
+from saltvirt.backup.model.retention import RetentionVerdict
 from saltvirt.backup.model.upkeep_answers import (
     GuestPruneResult,
-    PruneDecision,
     PruneResult,
     VerifyReport,
     VerifyResult,
@@ -17,10 +17,10 @@ from tests.unit.backup.manager.test_backup import TARGETS, Cloud
 
 ONE, TWO, THREE = (f"00000{number}-20261126T160000Z-0123abcd" for number in (1, 2, 3))
 STAYS, GOES = (
-    PruneDecision(THREE, True, "the newest good one"),
-    PruneDecision(ONE, False, "no rule"),
+    RetentionVerdict(THREE, True, "the newest good one"),
+    RetentionVerdict(ONE, False, "no rule"),
 )
-ALSO = PruneDecision(TWO, False, "it is not good")
+ALSO = RetentionVerdict(TWO, False, "it is not good")
 UUID, OTHER = "u-1", "u-2"
 HEAD = ["guest", "backup", "stays", "why"]
 RULED = {"vault": {**TARGETS["vault"], "retention": {"daily": 7}}}

@@ -1,9 +1,9 @@
 """Which backup of a guest is the newest good one."""
 
-from saltvirt.backup.model import age
+from saltvirt.backup.model import age, record
 from saltvirt.backup.model.answers import ListedBackup
 
-NOW_S = age.seconds("2026-11-23T12:00:00Z")
+NOW_S = record.moment("2026-11-23T12:00:00Z").timestamp()
 
 
 def listed(ident, when, **other):

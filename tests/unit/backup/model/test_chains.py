@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saltvirt.backup.model import chains
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk
 from saltvirt.backup.model.catalog import StoredBackup
-from saltvirt.backup.model.chains import (
-    DISABLED,
-    GOOD,
-    INCONSISTENT,
-    BackupSourceDisk,
-    BackupSourceGuest,
-)
+from saltvirt.backup.model.chains import DISABLED, GOOD, INCONSISTENT
 from saltvirt.backup.model.verification import Verification
 from tests.unit.backup.model import made
 
@@ -21,24 +16,24 @@ LAST = chains.checkpoint(made.ident(2))
 TWO = made.chain([1, 2])
 
 
-def seen(*disks, host="hv1", checkpoints=(LAST,)):
-    return BackupSourceGuest(made.UUID, host, disks or (disk(),), checkpoints)
+def seen(*disks, host="hv1", checkpoints=(LAST,), name=""):
+    """(a guest, its host)."""
+    return GuestInspection(made.UUID, True, disks or (disk(),), checkpoints, name=name), host
 
 
 def disk(target="vda", **other):
     given = {"size_bytes": made.GIB, "source": made.SOURCE, "bitmaps": {LAST: GOOD}}
-    return BackupSourceDisk(target, **{**given, **other})
+    return InspectedDisk(target, **{**given, **other})
 
 
 def plan(guest, *backups, **how):
-    [found] = chains.plan(guest, made.stock(*(backups or TWO)), **how)
+    [found] = chains.plan(*guest, made.stock(*(backups or TWO)), **how)
     return found
 
 
 def test_the_next_is_an_increment_on_the_last():
     found = plan(seen())
     assert (found.parent, found.since, found.reason) == (made.ident(2), LAST, None)
-    assert not found.is_full
 
 
 def test_also_on_another_host_where_the_bitmap_came_along():
@@ -49,17 +44,14 @@ def test_also_on_another_host_where_the_bitmap_came_along():
 
 def test_also_of_a_guest_that_was_renamed_with_its_files():
     renamed = disk(source="file /srv/web9_system.qcow2")
-    as_web9 = BackupSourceGuest(made.UUID, "hv1", (renamed,), (LAST,), "web9")
-    assert plan(as_web9).parent == made.ident(2)
+    assert plan(seen(renamed, name="web9")).parent == made.ident(2)
     other = disk(source="file /srv/web9_data.qcow2")
     for guest in (
-        BackupSourceGuest(made.UUID, "hv1", (other,), (LAST,), "web9"),
-        BackupSourceGuest(made.UUID, "hv1", (renamed,), (LAST,), "web1"),
-        BackupSourceGuest(
-            made.UUID, "hv1", (renamed, disk("vdb", source=renamed.source)), (LAST,), "web9"
-        ),
+        seen(other, name="web9"),
+        seen(renamed, name="web1"),
+        seen(renamed, disk("vdb", source=renamed.source), name="web9"),
     ):
-        assert "the disk was replaced" in chains.plan(guest, made.stock(*TWO))[0].reason
+        assert "the disk was replaced" in chains.plan(*guest, made.stock(*TWO))[0].reason
 
 
 def broken(number, why="the piece at 0 is another"):
@@ -177,14 +169,14 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_reason_for_a_whole_one(case):
     guest, backups, how, reason = CASES[case]
-    [found] = chains.plan(guest, made.stock(*backups), **how)
+    [found] = chains.plan(*guest, made.stock(*backups), **how)
     assert (found.reason, found.parent, found.since) == (reason, None, None)
 
 
 def test_the_affected_disk_alone_is_whole():
     both = [made.disk(of=2), made.disk("vdb", of=2, source="file /b.qcow2")]
     guest = seen(disk(), disk("vdb", source="file /b.qcow2", bitmaps={}), disk("vdc", source="c"))
-    found = chains.plan(guest, made.stock(made.backup(2, both)))
+    found = chains.plan(*guest, made.stock(made.backup(2, both)))
     assert [one.parent for one in found] == [made.ident(2), None, None]
     assert [bool(one.reason) for one in found] == [False, True, True]
 
@@ -195,8 +187,8 @@ def test_disks_that_changed_places_are_no_increments():
     both = [made.disk("vda", of=2, source=sources[0]), made.disk("vdb", of=2, source=sources[1])]
     turned = [disk("vda", source=sources[1]), disk("vdb", source=sources[0])]
     for host in ("hv1", "hv2"):
-        found = chains.plan(seen(*turned, host=host), made.stock(made.backup(2, both)))
-        assert all(one.is_full for one in found), host
+        found = chains.plan(*seen(*turned, host=host), made.stock(made.backup(2, both)))
+        assert all(one.parent is None for one in found), host
 
 
 def test_increments_are_a_targets_own():
@@ -204,8 +196,8 @@ def test_increments_are_a_targets_own():
     here, there = made.stock(*made.chain([1])), made.stock(*made.chain([7]))
     marks = [chains.checkpoint(made.ident(one)) for one in (1, 7)]
     guest = seen(disk(bitmaps=dict.fromkeys(marks, GOOD)), checkpoints=marks)
-    assert chains.plan(guest, here)[0].since == marks[0]
-    assert chains.plan(guest, there)[0].since == marks[1]
+    assert chains.plan(*guest, here)[0].since == marks[0]
+    assert chains.plan(*guest, there)[0].since == marks[1]
     assert (chains.needed(here), chains.needed(there)) == ({marks[0]}, {marks[1]})
 
 
@@ -259,10 +251,9 @@ def test_an_increment_is_always_on_a_good_one_that_its_bitmap_was_made_with(
     one, stock, host, chain, whole
 ):
     checkpoints = [chains.checkpoint(made.ident(n)) for n in range(6)]
-    [found] = chains.plan(
-        BackupSourceGuest(made.UUID, host, (one,), checkpoints), stock, chain, whole
-    )
-    if found.is_full:
+    guest = seen(one, host=host, checkpoints=checkpoints)
+    [found] = chains.plan(*guest, stock, chain, whole)
+    if found.parent is None:
         assert found.reason and not found.since
         return
     taken = stock.backups[found.parent].record.disk(one.target)
