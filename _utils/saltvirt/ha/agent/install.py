@@ -27,13 +27,12 @@ UNIT = f"""\
 # written by Salt Virt (virt.ha_install)
 [Unit]
 Description=Salt Virt: the agent of high availability
-# it ends before what it, and a guest that moves away, need when the host is shut down: then systemd
-# starts nothing anew
+# at shutdown it stops before the services that it, and a guest that migrates away, need
 After=network-online.target nss-lookup.target remote-fs.target
 After=libvirtd.service virtqemud.service virtnetworkd.service virtstoraged.service
 After=virtsecretd.service virtnodedevd.service virtlogd.service virtlockd.service
 After=virt-guest-shutdown.target libvirt-guests.service
-# guests' scopes end after this target, and only where it is there
+# the scopes of guests end after this target, if it is active
 Wants=network-online.target virt-guest-shutdown.target
 ConditionPathExists={settings.PATH}
 StartLimitIntervalSec=0
@@ -43,11 +42,11 @@ ExecStart={PYTHON} {{program}}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=always
 RestartSec=0.5
-# its settings are wrong
+# its settings are invalid
 RestartPreventExitStatus=78
-# a process that hangs on storage must not delay the next start; it ends with its agent
+# a worker that hangs on storage must not delay the next start; it ends with its agent
 KillMode=process
-# guests move away, and shut down, each for shutdown_wait_s; poweroff.target waits for 30 minutes
+# guests migrate away and shut down, each for shutdown_wait_s; poweroff.target waits for 30 minutes
 TimeoutStopSec=1500
 OOMScoreAdjust=-1000
 Nice=-10

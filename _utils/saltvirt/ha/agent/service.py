@@ -187,7 +187,7 @@ class Service:
         self.store.unlock()
 
     def on_signal(self, number: int, _frame: object) -> None:
-        """SIGTERM: stop in order. SIGHUP: restart with the files on disk."""
+        """SIGTERM: stop cleanly. SIGHUP: restart with the files on disk."""
         if number == signal.SIGHUP:
             threading.Thread(target=self._renew, name="trial", daemon=True).start()
         else:

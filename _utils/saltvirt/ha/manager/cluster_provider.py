@@ -75,7 +75,7 @@ class ClusterHaProvider:
         if name in self._store.read().guests:
             raise errors.AlreadyExists(
                 f"{name} is the name of a guest of high availability: run salt-run "
-                f"virt.ha_disable {name} if that guest is gone for good"
+                f"virt.ha_disable {name} if that guest no longer exists"
             )
 
     def rejected_hosts(

@@ -21,7 +21,7 @@ _POLL_S = 0.5
 
 
 class MoveGuest:
-    """Have the engine move the guest, live or through a stop and a start. Wait until the engine
+    """Have the engine move the guest, live, or by a shutdown and a start. Wait until the engine
     reports its host; then withdraw the request."""
 
     def __init__(

@@ -120,8 +120,8 @@ def _may_store(beat: Heartbeat, view: AgentView) -> bool:
 
 
 def _follow(state: AgentState, view: AgentView, now_s: float, policy: HaPolicy) -> None:
-    """Process the messages of masters: grant the lead, promise not to acknowledge hosts, store the
-    registry. All of it must be written to the disk before the heartbeat goes out."""
+    """Process the messages of masters: grant the lead, vote to give up hosts, store the registry.
+    All of it must be written to the disk before the heartbeat goes out."""
     for arrived in view.messages.values() if view.disk is None else ():
         message, saved = arrived.message, state.saved
         granted_s = now_s - state.granted_s

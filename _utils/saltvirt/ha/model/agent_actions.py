@@ -125,8 +125,8 @@ class ActionPlanner:
         return self.state.stop_since_s is not None and self.now_s - self.state.stop_since_s >= max_s
 
     def _ending(self) -> list[AgentAction]:
-        """Return the actions before the agent ends: it first kills guests that live on other hosts,
-        according to the newest registry that its peers know."""
+        """Return the actions before the agent ends: it first kills guests that belong to other
+        hosts, according to the newest registry that its peers know."""
         foreign = [action for action in self._guests() if action.kind in (KILL, STOP_GUEST)]
         if foreign or not self._is_current():
             return foreign
@@ -189,7 +189,7 @@ class ActionPlanner:
 
     def _may_be_the_last(self, name: str, record: HaGuestRecord) -> bool:
         """Return whether libvirt's definition of the guest on this host may be the only one or the
-        newest one: the guest lives nowhere, and this host had it last. A definition that a host
+        newest one: the guest is on no host, and this host had it last. A definition that a host
         kept while it was dead is older than those that masters have sent since: with the old
         definition, the guest would write below an overlay, or resume from outdated memory."""
         if record.host:

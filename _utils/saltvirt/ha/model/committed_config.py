@@ -1,5 +1,5 @@
-"""The configuration that persons want, which travels with the registry: a master whose disk is lost
-gets it from the hosts, and several masters agree on it through the hosts.
+"""The configuration that operators request, which travels with the registry: a master whose disk is
+lost gets it from the hosts, and several masters agree on it through the hosts.
 
 A leading master offers the text of its own file if no later text was agreed on since the one on
 which the file is based. The offer is valid when a majority of the hosts stores it. Other masters
@@ -68,7 +68,7 @@ def majority_config(
     beats: Collection[Heartbeat], members: Collection[str]
 ) -> tuple[tuple[int, int], str]:
     """Return (stamp, digest) of the last configuration that a majority of all hosts has or had: the
-    one that was agreed on. A single host that lies cannot forge what persons want."""
+    one that was agreed on. A single host that lies cannot forge what operators requested."""
     for stamp in sorted({beat.config.stamp for beat in beats}, reverse=True):
         hosts = [beat.host for beat in beats if beat.config.stamp >= stamp]
         if safety.is_enough(hosts, members, False):
@@ -94,7 +94,7 @@ def merge(
     own_config: CommittedConfig, offers: tuple[str, ...], committed: CommittedConfig
 ) -> tuple[CommittedConfig, tuple[str, ...], bool]:
     """Return (the configuration for the file, digests of its texts that are not agreed on yet,
-    whether a change of a person was given up).
+    whether the request of an operator was given up).
 
     own_config: the present content of the file. offers: ``digest`` of each text that the file has
     had since it was based on an agreed configuration; the last one is of own_config. committed: the

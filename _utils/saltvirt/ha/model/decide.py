@@ -67,7 +67,7 @@ def _is_newer(new: Heartbeat | HostState, old: HeartbeatAck | HostState | None) 
 
 
 def _count_votes(state: MasterState, view: View, now_s: float) -> MasterState:
-    """Return the state with the times since when a majority promises to give up each host that is
+    """Return the state with the times since when a majority votes to give up each host that is
     being fenced."""
     voted_s = {}
     registry = state.saved.registry
@@ -100,7 +100,7 @@ def _next_registry(
 
 
 def _apply_config(state: MasterState, view: View, now_s: float) -> tuple[MasterState, Registry]:
-    """Return the state and the registry with the changes that operators made: armed or not,
+    """Return the state and the registry with the changes that operators requested: armed or not,
     members, guests that were removed from high availability, and the offered configuration."""
     registry = state.saved.registry
     window_s = view.policy.fence_window_s

@@ -1,5 +1,5 @@
-"""Guests that fail alone, while their host has no problem: the observed failures, and those that a
-restart repairs."""
+"""Guests that fail while their host works: the observed failures, and those that a restart
+repairs."""
 
 from __future__ import annotations
 

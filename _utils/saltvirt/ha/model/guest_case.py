@@ -130,7 +130,7 @@ class GuestCase:
         return is_target and status is not None and status.state in ALIVE
 
     def requested_host(self, kind: str) -> str:
-        """Return the host to which a person asked to move the guest in this way (kind), if the
+        """Return the host to which an operator asked to move the guest in this way (kind), if the
         request is not fulfilled yet and the host accepts guests; otherwise ""."""
         request = self.view.relocations.get(self.name)
         host = (

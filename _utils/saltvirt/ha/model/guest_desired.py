@@ -1,5 +1,5 @@
-"""The states of guests that persons want, and how a new guest becomes known: conditions and changes
-of the table of guests."""
+"""The states of guests that operators request, and how a new guest becomes known: conditions and
+changes of the table of guests."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.messages import GuestStatus, Heartbeat
 
 
-def is_there(case: GuestCase) -> bool:
+def already_runs(case: GuestCase) -> bool:
     status = _first(case)
     return status is not None and status.state in ALIVE
 
 
-def is_nowhere(case: GuestCase) -> bool:
+def does_not_run(case: GuestCase) -> bool:
     beat = _first_beat(case)
-    return not case.config.host or (beat is not None and not is_there(case))
+    return not case.config.host or (beat is not None and not already_runs(case))
 
 
-def is_unseen(case: GuestCase) -> bool:
+def host_is_silent(case: GuestCase) -> bool:
     host = case.registry.host(case.config.host)
     return host.state in (SUSPECTED, FENCED) and not case.record.last
 
@@ -64,14 +64,14 @@ def is_ignored(case: GuestCase) -> bool:
     return case.config.desired_state == IGNORED
 
 
-def is_noticed(case: GuestCase) -> bool:
+def is_managed_again(case: GuestCase) -> bool:
     return not is_ignored(case)
 
 
-def is_noticed_anew(case: GuestCase) -> bool:
+def is_to_be_located(case: GuestCase) -> bool:
     """Return whether the guest is no longer ignored and no location is left from before it was
-    ignored. A person may have started the guest meanwhile."""
-    return is_noticed(case) and not case.locations
+    ignored. An operator may have started the guest meanwhile."""
+    return is_managed_again(case) and not case.locations
 
 
 def is_to_stop(case: GuestCase) -> bool:
@@ -82,7 +82,7 @@ def is_to_start(case: GuestCase) -> bool:
     return case.config.desired_state == STARTED
 
 
-def was_left(case: GuestCase) -> bool:
+def is_shut_off(case: GuestCase) -> bool:
     return case.locations != case.record.locations
 
 

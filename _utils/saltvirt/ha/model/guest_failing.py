@@ -1,4 +1,5 @@
-"""Guests that fail alone, and their tries: conditions and changes of the table of guests."""
+"""Guests that fail while their host works, and their attempts: conditions and changes of the table
+of guests."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def restart(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
 
 def fail(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     """Return the record of a guest that has failed. If the guest is still alive, it is left
-    unchanged for a person to examine."""
+    unchanged for an operator to examine."""
     return record if _is_alive(case) else halt(case, record)
 
 

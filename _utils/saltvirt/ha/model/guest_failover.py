@@ -1,5 +1,5 @@
-"""Guests whose host is suspected, gone, or without its storage: conditions and changes of the table
-of guests."""
+"""Guests whose host is suspected, has failed, or has lost its storage: conditions and changes of
+the table of guests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def awaits_proof(case: GuestCase) -> bool:
     return FENCING in case.location_states and not is_in_doubt(case)
 
 
-def is_left(case: GuestCase) -> bool:
+def host_shuts_down(case: GuestCase) -> bool:
     """Return whether the guest's host wants it to leave. A guest that is migrating does not count:
     it is gone from its host before the target reports that it runs there."""
     record, beat, status = case.record, case.leaving_beat, case.status

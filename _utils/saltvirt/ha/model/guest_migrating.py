@@ -1,5 +1,5 @@
-"""Guests that migrate or are to migrate: away from a host, to a better host, or to a host that a
-person has requested: conditions and changes of the table of guests."""
+"""Guests that migrate or are to migrate: away from a host, to a better host, or to a host that an
+operator has requested: conditions and changes of the table of guests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def has_arrived(case: GuestCase) -> bool:
     return status is not None and status.state == RUNNING and status.epoch == record.epoch + 1
 
 
-def came_back(case: GuestCase) -> bool:
+def migration_failed(case: GuestCase) -> bool:
     status = case.status
     return bool(
         case.record.target
@@ -39,7 +39,7 @@ def came_back(case: GuestCase) -> bool:
     )
 
 
-def is_lost_between(case: GuestCase) -> bool:
+def was_lost_in_migration(case: GuestCase) -> bool:
     """Return whether the guest left its host and did not arrive at the target of its
     migration."""
     record, status = case.record, case.status
@@ -152,11 +152,11 @@ def back(case: GuestCase) -> str:
     return "" if case.capacity.is_awaited(best) else best
 
 
-def is_to_restart_there(case: GuestCase) -> bool:
+def is_to_restart_elsewhere(case: GuestCase) -> bool:
     return bool(back(case)) and case.registry.armed
 
 
-def did_not_start_there(case: GuestCase) -> bool:
+def failed_on_better_host(case: GuestCase) -> bool:
     """Return whether the guest does not start on the better host, to which it went with a stop and
     a start, after it ran without problems on the earlier one."""
     record = case.record
@@ -207,7 +207,7 @@ def restart_there(case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     return let_go(replace(record, better=host, origin=record.host), gentle=True)
 
 
-def go_again(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
+def go_back(_case: GuestCase, record: HaGuestRecord) -> HaGuestRecord:
     """Return the record of a guest that goes back to the host where it ran. The guest does not go
     to the better host again before that host has booted again, because the guest is down during
     each attempt. This uses up no try."""

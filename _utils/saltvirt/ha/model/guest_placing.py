@@ -35,11 +35,11 @@ def _is_free(case: GuestCase) -> bool:
     return unassigned and is_exclusive and case.registry.armed
 
 
-def has_room(case: GuestCase) -> bool:
+def can_be_placed(case: GuestCase) -> bool:
     return _is_free(case) and bool(case.choice[0])
 
 
-def has_no_room(case: GuestCase) -> bool:
+def cannot_be_placed(case: GuestCase) -> bool:
     return _is_free(case) and not case.choice[0]
 
 

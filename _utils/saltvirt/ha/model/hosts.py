@@ -60,7 +60,7 @@ class HostCase:
 
     @property
     def has_votes(self) -> bool:
-        """Return whether a majority has promised not to acknowledge the host any more."""
+        """Return whether a majority has voted to give up the host."""
         question = self.registry.term, self.record.ballot
         voters = [
             peer
@@ -111,7 +111,7 @@ def in_maintenance(case: HostCase) -> bool:
     return case.name in case.view.maintenance
 
 
-def not_maintained(case: HostCase) -> bool:
+def has_left_maintenance(case: HostCase) -> bool:
     return not in_maintenance(case)
 
 
@@ -187,8 +187,8 @@ def is_clean(case: HostCase) -> bool:
 
 
 def _strangers(case: HostCase, beat: Heartbeat) -> list[str]:
-    """Return the guests that are defined on the host and live elsewhere. A guest that is ignored is
-    where a person wants it, and stays there."""
+    """Return the guests that are defined on the host and belong to other hosts. A guest that is
+    ignored is where an operator put it, and stays there."""
     guests = case.registry.guests
     return [
         name

@@ -38,8 +38,8 @@ BoundedInt = Annotated[int, 2**62]
 
 @dataclass(frozen=True)
 class HeartbeatAck(Message):
-    """An acknowledgement: the last heartbeat that was heard from a host. boot: the start of the
-    host to which it belongs."""
+    """An acknowledgement: the last heartbeat that was heard from a host. boot: the boot of the host
+    to which it belongs."""
 
     boot: int
     seq: int
@@ -47,8 +47,8 @@ class HeartbeatAck(Message):
 
 @dataclass(frozen=True)
 class FenceVote(Message):
-    """A promise not to acknowledge a host any more, in that boot or an earlier one. term, ballot:
-    the term of the master that asked, and the number of its question."""
+    """A vote to give up a host: not to acknowledge it any more, in that boot or an earlier one.
+    term, ballot: the term of the master that asked, and the number of its question."""
 
     boot: int
     term: int
@@ -94,24 +94,24 @@ class GuestStatus(Message):
 class Heartbeat(Message):
     """The message of a host's agent to its peers, to the masters and to the shared pools.
 
-    boot: rises with each start of the host; seq: rises with each heartbeat. freeze: the host's
+    boot: rises with each boot of the host; seq: rises with each heartbeat. freeze: the host's
     guests wait for it. storage_silent_s: for how long a pool with disks of high-availability guests
     could not be written to; None: the host knows no such pool. pools_silent: if the host knows
     several pools, each one that could not be written to for long, and for how long. acks: the last
     heartbeats of peers that the host acknowledges. silent_s: for how long the host has not heard
-    each peer that it does not hear over the network. fence_votes: the promises not to acknowledge a
-    host. host_states: the last state that the host has from each peer that it does not hear, that
-    it has promised to give up, or about which a leader may ask.
+    each peer that it does not hear over the network. fence_votes: the votes to give up hosts.
+    host_states: the last state that the host has from each peer that it does not hear, that it has
+    voted to give up, or about which a leader may ask.
 
     term, leader, claim: the term and the master of the granted lead, and the message of this master
     that the host answers; granted_s: how long ago the host granted the lead. stored_term, stored:
     the term and the version of the registry that the host stores; applied: the version of the
     registry on which it acts. leases: the guests whose disk lease the host holds, with the version
     of the registry that asked for it. definitions: ``digest`` of the definitions that the host
-    stores. config: what persons want according to the registry on which the host acts; the text is
-    only sent to a master that asks for it. terms: what proofs about the host depend on; settings:
-    the digest of all its settings. pool_key: the key with which the host seals its heartbeats on
-    pools; sent to peers over TLS.
+    stores. config: what operators request according to the registry on which the host acts; the
+    text is only sent to a master that asks for it. terms: what proofs about the host depend on;
+    settings: the digest of all its settings. pool_key: the key with which the host seals its
+    heartbeats on pools; sent to peers over TLS.
     """
 
     host: str
@@ -193,7 +193,7 @@ class LeaderMessage(Message):
     obeyed. sole_master: no other master exists. ballots: the hosts that the master asks not to
     acknowledge any more. registry: the registry to store; committed: the version of the registry
     that enough hosts store, so that hosts may act on it. ask_registry: heartbeats are to contain
-    the registry. ask_config: the host whose heartbeat is to contain what persons want.
+    the registry. ask_config: the host whose heartbeat is to contain what operators request.
     """
 
     master: str

@@ -64,7 +64,7 @@ class HaPolicy:
     that the others keep.
 
     beat_s: the interval in which hosts and masters send what they know. suspect_s: a host that is
-    silent for this time may be gone. feed_lease_s: the time, from when the host sent the last
+    silent for this time may have failed. feed_lease_s: the time, from when the host sent the last
     acknowledged heartbeat, during which it may feed its watchdog. watchdog_s: the time without
     feeding after which the watchdog cuts the power. lead_lease_s: the time, from when an agent was
     asked for the lead, during which it grants the lead to no other master. clock_drift: the most by
@@ -75,7 +75,7 @@ class HaPolicy:
     time between two attempts. starts_at_once: the maximum number of guests that start on a host at
     the same time. storage_lost_s: the time without its storage after which a host's guests are
     taken to other hosts that have the storage. stable_s: a guest that ran for this time has all its
-    tries again. shutdown_policy: what happens to the guests of a host that shuts down cleanly;
+    attempts again. shutdown_policy: what happens to the guests of a host that shuts down cleanly;
     shutdown_wait_s: the most time that the host waits for it. reserve: the number of lost hosts for
     which capacity is reserved.
     """

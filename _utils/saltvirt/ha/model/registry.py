@@ -21,7 +21,7 @@ NEW, PLACED, RECOVERING, BLOCKED, ERROR, STOPPED, IGNORED = (
 
 @dataclass(frozen=True)
 class GuestLocation(Message):
-    """A place where a copy of a guest may run. boot: the start of the host; 0: any start until
+    """A place where a copy of a guest may run. boot: the boot of the host; 0: any boot until
     now."""
 
     host: str
@@ -38,13 +38,13 @@ class HaGuestRecord(Message):
     version of the registry in which the record got this content. gentle: the guest is shut down on
     the host that it leaves, not killed.
 
-    restarts, relocates: tries since the guest last ran without problems; failed: the hosts on which
-    it failed; better: the host to which it is to go; last: the last host that had it. home: the
-    host to which the guest goes back after a planned absence of the host. turned: how many
+    restarts, relocates: attempts since the guest last ran without problems; failed: the hosts on
+    which it failed; better: the host to which it is to go; last: the last host that had it. home:
+    the host to which the guest goes back after a planned absence of the host. turned: how many
     migrations have failed in a row. origin: the host on which the guest was stopped without a
     problem, to be started on a better one; refused: hosts on which it then did not start.
-    last_request: the number of the last fulfilled request of a person. taker: the host that is to
-    get the lease of the guest's disks. anew: the epoch with which the guest is started where an
+    last_request: the number of the last fulfilled request of an operator. taker: the host that is
+    to get the lease of the guest's disks. anew: the epoch with which the guest is started where an
     earlier epoch runs, which is killed first. agent_silent_s: see GuestConfig.
     """
 
@@ -97,8 +97,8 @@ class HostRecord(Message):
 
 @dataclass(frozen=True)
 class CommittedConfig(Message):
-    """What persons want, for masters that lost it or have to agree on it: a text that only masters
-    read.
+    """What operators request, for masters that lost it or have to agree on it: a text that only
+    masters read.
 
     term, version: those of the registry in which the text was agreed on. Of two texts, the later
     one is valid. digest: the digest of the text, if a heartbeat contains no text.
@@ -119,7 +119,7 @@ class CommittedConfig(Message):
 class Registry(Message):
     """The registry. term: the term of the leader that wrote it; version: rises with each change.
     members: the hosts that count for a majority. armed: high availability is on. fences: the hosts
-    that were fenced in the window. config: what persons want."""
+    that were fenced in the window. config: what operators request."""
 
     term: int = 0
     version: int = 0

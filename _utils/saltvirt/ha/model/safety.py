@@ -44,8 +44,8 @@ def enough_acknowledge(peers: int, members: Collection[str]) -> bool:
 
 
 def may_acknowledge(vote: FenceVote | None, boot: int) -> bool:
-    """A peer that has promised not to acknowledge a host keeps the promise until the host has
-    booted again, or the leader releases the peer from it."""
+    """A peer that has voted to give up a host does not acknowledge that host until it has booted
+    again, or the leader cancels the vote."""
     return vote is None or boot > vote.boot
 
 
@@ -63,8 +63,8 @@ def must_kill(believed_armed: bool, works: bool, lease: bool) -> bool:
 
 
 def is_given_up(record: HostRecord, boot: int) -> bool:
-    """A host that learns that it was proven to be gone kills its guests before it does anything
-    else."""
+    """A host that learns that it was given up, with a proof, kills its guests before it does
+    anything else."""
     return boot < record.dead_before
 
 
@@ -72,7 +72,7 @@ def is_given_up(record: HostRecord, boot: int) -> bool:
 
 
 def does_not_hear(silent_s: float, policy: HaPolicy) -> bool:
-    """A host counts among those that report another host as gone, and promises to give it up, only
+    """A host counts among those that report another host as silent, and votes to give it up, only
     if it has not heard the other host itself for suspect_s."""
     return silent_s >= policy.suspect_s
 
@@ -141,14 +141,14 @@ def fence_proves(outcome: str, attempt: str, current: str) -> bool:
 
 
 def watchdog_proves(
-    promised_s: float, now_s: float, host_state: HostState, boot: int, policy: HaPolicy
+    voted_s: float, now_s: float, host_state: HostState, boot: int, policy: HaPolicy
 ) -> bool:
-    """The watchdog has fired if enough hosts have promised since promised_s not to acknowledge the
-    host, the last state that any of them knows of the host is that its watchdog is armed, and the
-    time has passed."""
+    """The watchdog has fired if enough hosts have voted since voted_s to give up the host, the last
+    state that any of them knows of the host is that its watchdog is armed, and the time has
+    passed."""
     if host_state.boot != boot or not host_state.armed:
         return False
-    return now_s - promised_s >= policy.must_have_fired_s(host_state.watchdog_s, host_state.terms)
+    return now_s - voted_s >= policy.must_have_fired_s(host_state.watchdog_s, host_state.terms)
 
 
 def is_on_same_terms(host_state: HostState, reference: Terms) -> bool:
@@ -157,11 +157,11 @@ def is_on_same_terms(host_state: HostState, reference: Terms) -> bool:
     return not host_state.terms.differs(reference)
 
 
-def may_believe(tellers: Collection[str], members: Collection[str]) -> bool:
+def may_believe(reporters: Collection[str], members: Collection[str]) -> bool:
     """What hosts report of a silent host is a proof only if a majority of all hosts reports it: a
     single host that lies establishes no proof. The master's voice does not count, because the
     master has heard nothing."""
-    return quorum.voices(tellers, members, False) >= quorum.majority(members, False)
+    return quorum.voices(reporters, members, False) >= quorum.majority(members, False)
 
 
 def boot_proves(location: GuestLocation, boot: int) -> bool:

@@ -1,7 +1,7 @@
 """Steps of an agent whose disk is slow or accepts no writes: the agent works with the state that is
 on the disk.
 
-The agent announces nothing new, grants and promises nothing new, and its heartbeats continue: the
+The agent announces nothing new, grants no lead and casts no votes, and its heartbeats continue: the
 acknowledgements for it, and the feeding of the watchdog, wait for no disk.
 """
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from saltvirt.ha.model.registry import HaGuestRecord
     from saltvirt.placement.facts import Host
 
-# the state of a guest that a person wants
+# the state of a guest that an operator requests
 STARTED, STOPPED, IGNORED = "started", "stopped", "ignored"
 # how a guest goes back to a better host; LIVE is stored as True
 LIVE, RESTART = "live", "restart"
-# how a person moves a guest to another host
+# how an operator moves a guest to another host
 MIGRATE, RELOCATE = "migrate", "relocate"
 # kinds and strictness of rules
 AFFINITY, ANTI_AFFINITY, HOST_AFFINITY = "affinity", "anti_affinity", "host_affinity"
@@ -35,7 +35,7 @@ OFF, ON, TIMED_OUT = "off", "on", "timed out"
 
 @dataclass(frozen=True)
 class GuestConfig(Message):
-    """A guest that a person gave to high availability.
+    """A guest that an operator gave to high availability.
 
     host: where the guest was at that time. desired_state: started, stopped or ignored. size: the
     guest's size as placement counts it. failback: to a better host: True for live migration,
@@ -71,7 +71,7 @@ class GuestRule(Message):
 
 @dataclass(frozen=True)
 class RelocationRequest(Message):
-    """The request of a person to run a guest on a host. number: rises with each request."""
+    """The request of an operator to run a guest on a host. number: rises with each request."""
 
     number: int
     kind: str
@@ -100,14 +100,14 @@ class View:
     """What the master observes.
 
     masters: all masters that may lead; members: the hosts of the configuration. own_config: what
-    persons want according to this master's own file, with the stamp of the agreed configuration on
-    which the file is based; None if that is not known. config_known: the master knows what persons
-    want; otherwise it decides nothing.
+    operators request according to this master's own file, with the stamp of the agreed
+    configuration on which the file is based; None if that is not known. config_known: the master
+    knows what operators request; otherwise it decides nothing.
 
     beats: the last heartbeat that came from each host. answered_s: when each host last answered
     through another channel, such as its minion. placement_hosts: hosts as placement knows them.
     fence_levels: the number of a host's fences, which are tried in turn; fences: the last result
-    for each host. confirmed: host to its boot, for hosts that a person confirmed to be off.
+    for each host. confirmed: host to its boot, for hosts that an operator confirmed to be off.
     maintenance: hosts that are to be empty. bindings: guests that can run on one host only. armed:
     high availability is to be on. program: the digest of the agents' program in this master's
     library. pools: guest to the shared pools of the hosts that contain its disks; for a guest that
@@ -196,8 +196,8 @@ class MasterState:
     began_s: when the master started. term_s: when its term last rose. seq: the number of its last
     message; sent_s: seq to its send time. leading_s: since when the master leads; ready: it knows
     the last registry; committed: the version of the registry that enough hosts store. voted_s: host
-    to the ballot, and when a majority had promised. fenced_s: when hosts were fenced. ran_s: guest
-    to its epoch, and since when the guest has been seen running. idle: the guests that need not be
+    to the ballot, and when a majority had voted. fenced_s: when hosts were fenced. ran_s: guest to
+    its epoch, and since when the guest has been seen running. idle: the guests that need not be
     examined again.
     """
 

@@ -42,7 +42,7 @@ def new(there, of=FRESH, state=UP, wanted="h1", **beat):
 )  # fmt: skip
 def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
     case = new(there)
-    assert (guest_desired.is_there(case), guest_desired.is_nowhere(case)) == (runs, not runs)
+    assert (guest_desired.already_runs(case), guest_desired.does_not_run(case)) == (runs, not runs)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_of_one_that_is_new_its_host_says_whether_it_runs(there, runs):
 @pytest.mark.parametrize("there", [messages.RUNNING, None])
 def test_what_is_no_answer_about_it_decides_nothing(there, of, beat):
     case = new(there, of, **beat)
-    assert guest_desired.is_there(case) is False
-    assert guest_desired.is_nowhere(case) is False
+    assert guest_desired.already_runs(case) is False
+    assert guest_desired.does_not_run(case) is False
     assert transitions.next_guest_row(case) is None
 
 
 def test_the_first_registry_that_can_name_one_is_enough():
     of = HaGuestRecord(changed=1)
-    assert guest_desired.is_there(new(messages.RUNNING, of, applied=1))
-    assert guest_desired.is_nowhere(new(None, of, applied=1))
+    assert guest_desired.already_runs(new(messages.RUNNING, of, applied=1))
+    assert guest_desired.does_not_run(new(None, of, applied=1))
 
 
 def test_a_host_that_this_master_does_not_hear_decides_nothing():
@@ -75,8 +75,8 @@ def test_a_host_that_this_master_does_not_hear_decides_nothing():
 
 @pytest.mark.parametrize(
     "state, found",
-    [(UP, "is_there"), (MAINTENANCE, "is_there"), (SUSPECTED, "is_unseen"), (FENCED, "is_unseen"),
-     (FENCING, None), (UNKNOWN, None), (RETURNING, None), (REST, None)],
+    [(UP, "already_runs"), (MAINTENANCE, "already_runs"), (SUSPECTED, "host_is_silent"),
+     (FENCED, "host_is_silent"), (FENCING, None), (UNKNOWN, None), (RETURNING, None), (REST, None)],
 )  # fmt: skip
 def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state, found):
     row = transitions.next_guest_row(new(messages.RUNNING, state=state))
@@ -85,14 +85,17 @@ def test_only_a_host_that_is_heard_is_believed_and_a_silent_one_may_run_it(state
 
 @pytest.mark.parametrize("state", [SUSPECTED, FENCED])
 def test_it_is_assumed_once_that_a_silent_host_may_run_it(state):
-    assert guest_desired.is_unseen(new(None, state=state)) is True
-    assert guest_desired.is_unseen(new(None, replace(ASSUMED, locations=()), state=state)) is False
+    assert guest_desired.host_is_silent(new(None, state=state)) is True
+    assert (
+        guest_desired.host_is_silent(new(None, replace(ASSUMED, locations=()), state=state))
+        is False
+    )
 
 
 def test_one_that_is_on_no_host_is_placed_anywhere():
     case = new(None, wanted="")
     row = transitions.next_guest_row(case)
-    assert row.condition is guest_desired.is_nowhere
+    assert row.condition is guest_desired.does_not_run
     assert row.apply(case, 9) == HaGuestRecord(
         "recovering", "its host reports that it does not run", changed=9
     )
@@ -127,7 +130,7 @@ def test_what_is_known_of_one_that_is_new_is_written_down(there, of, state, afte
 def test_what_a_person_wants_of_it(wanted, ignored, unwanted, started):
     case = made.case(wanted=made.wanted(desired_state=wanted))
     assert guest_desired.is_ignored(case) is ignored
-    assert guest_desired.is_noticed(case) is not ignored
+    assert guest_desired.is_managed_again(case) is not ignored
     assert guest_desired.is_to_stop(case) is unwanted
     assert guest_desired.is_to_start(case) is started
 
@@ -148,7 +151,7 @@ def test_one_that_was_ignored_and_has_no_place_left_is_looked_for_where_it_is_no
                           epoch=7, changed=9, last_request=3, agent_silent_s=60)  # fmt: skip
     assert made.after(case) == after
     booted = made.case(made.record(state="ignored"), hosts={"h1": HostRecord(UP, boot=2)})
-    assert transitions.next_guest_row(booted).condition is guest_desired.is_noticed_anew
+    assert transitions.next_guest_row(booted).condition is guest_desired.is_to_be_located
     there = new(messages.RUNNING, replace(after, changed=5))
     assert made.after(there).epoch == 8
     down = new(None, replace(after, changed=5))
@@ -209,4 +212,4 @@ def test_one_that_is_to_be_started_gets_a_host_anew_and_all_its_tries(hosts, pla
 
 @pytest.mark.parametrize("gone, left", [({}, False), (H2_GONE, True)])
 def test_of_one_that_is_down_the_places_that_are_proven_to_be_over_go(gone, left):
-    assert guest_desired.was_left(made.case(DOWN, hosts=gone)) is left
+    assert guest_desired.is_shut_off(made.case(DOWN, hosts=gone)) is left

@@ -122,8 +122,8 @@ def test_it_is_in_doubt_where_no_proof_is_to_be_expected_of_a_silent_host(of, ho
 def test_it_is_left_by_a_host_that_shuts_down_unless_it_moves_or_waits(of, there, beat, left):
     told = {"web1": there} if there else {}
     case = made.case(of, beats=[made.beat("h1", guests=told, **beat)])
-    assert guest_failover.is_left(case) is left
-    assert guest_failover.is_left(disarmed(case)) is False
+    assert guest_failover.host_shuts_down(case) is left
+    assert guest_failover.host_shuts_down(disarmed(case)) is False
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_it_is_taken_from_its_host_and_shut_down_there_or_killed(of, epoch, do, 
 @pytest.mark.parametrize(
     "state, hosts, beat, found",
     [
-        (PLACED, {}, {"phase": messages.LEAVING}, ("is_left", RECOVERING)),
+        (PLACED, {}, {"phase": messages.LEAVING}, ("host_shuts_down", RECOVERING)),
         (RECOVERING, {}, {"storage_silent_s": 20}, ("has_no_storage", RECOVERING)),
         (PLACED, {"h1": stuck(SUSPECTED)}, {}, ("is_in_doubt", BLOCKED)),
         (PLACED, {"h1": FENCED_NOW}, {}, ("awaits_proof", RECOVERING)),

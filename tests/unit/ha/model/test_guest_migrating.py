@@ -92,7 +92,7 @@ def test_it_has_arrived_when_its_target_says_that_it_runs_by_the_next_epoch(of, 
     ],
 )
 def test_a_migration_has_failed_when_its_host_says_so_and_that_it_runs_on(of, there, failed):
-    assert guest_migrating.came_back(case(of, there)) is failed
+    assert guest_migrating.migration_failed(case(of, there)) is failed
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_migration_has_failed_when_its_host_says_so_and_that_it_runs_on(of, th
     ],
 )
 def test_it_is_lost_when_neither_host_has_it_and_both_are_known(of, there, more, lost):
-    assert guest_migrating.is_lost_between(case(of, there, **more)) is lost
+    assert guest_migrating.was_lost_in_migration(case(of, there, **more)) is lost
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_it_goes_to_a_host_that_it_likes_better_than_its_own(of, more, better):
     ):  # fmt: skip
         found = case(of, wanted=made.wanted(failback=failback), **more)
         assert (guest_migrating.goal(found), guest_migrating.back(found)) == (goal, back)
-        assert guest_migrating.is_to_restart_there(found) is bool(back)
-        assert guest_migrating.is_to_restart_there(disarmed(found)) is False
+        assert guest_migrating.is_to_restart_elsewhere(found) is bool(back)
+        assert guest_migrating.is_to_restart_elsewhere(disarmed(found)) is False
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_one_whose_migration_failed_runs_on_where_it_was(of, more, changes):
 def test_one_that_goes_to_a_better_host_by_a_restart_is_shut_down_first():
     found = case(wanted=made.wanted(failback=view.RESTART), rules=likes(h2=1))
     row = transitions.next_guest_row(found)
-    assert row.condition is guest_migrating.is_to_restart_there
+    assert row.condition is guest_migrating.is_to_restart_elsewhere
     assert row.apply(found, 9) == replace(
         RUNS, state=RECOVERING, reason=row.reason, changed=9, host="", run=False, gentle=True,
         better="h2", origin="h1",
@@ -454,7 +454,7 @@ FAILED = replace(THERE, state=messages.FAILED)
 )
 def test_one_that_does_not_start_on_the_better_host_goes_back(of, there, back):
     found = case(of, there)
-    assert guest_migrating.did_not_start_there(found) is back
+    assert guest_migrating.failed_on_better_host(found) is back
     if back:
         reason = guest_migrating.going_back_reason(found)
         assert reason == "it failed: it did not start; it is started on h1 again"

@@ -134,11 +134,11 @@ def test_a_guest_is_held_while_it_may_run_at_its_host(places, held):
 ])  # fmt: skip
 def test_a_guest_is_left_by_a_host_that_wants_to_be_rid_of_it(phase, freeze, left):
     beat = made.beat(guests={"web1": ALIVE}, phase=phase, freeze=freeze)
-    assert guest_failover.is_left(made.case(beats=[beat])) is left
+    assert guest_failover.host_shuts_down(made.case(beats=[beat])) is left
 
 
 @pytest.mark.parametrize("condition", [
-    guest_failover.is_left, guest_failover.has_no_storage, guest_failing.may_restart,
+    guest_failover.host_shuts_down, guest_failover.has_no_storage, guest_failing.may_restart,
     guest_migrating.is_to_migrate,
 ])  # fmt: skip
 def test_a_host_that_is_not_heard_in_the_boot_of_the_guest_wants_nothing(condition):

@@ -63,7 +63,7 @@ def test_a_guest_does_not_run_before_the_start_that_is_meant_is_seen_where_it_ma
 def test_a_guest_gets_a_place_when_it_has_none_and_can_run_nowhere(of, free, hosts, room):
     beat = made.beat("h2", guests={"web1": made.RUNS})
     case = made.case(down(**of), there=None, beats=[beat], hosts=hosts)
-    assert (guest_placing.has_room(case), guest_placing.has_no_room(case)) == (
+    assert (guest_placing.can_be_placed(case), guest_placing.cannot_be_placed(case)) == (
         free and room,
         free and not room,
     )
@@ -71,7 +71,10 @@ def test_a_guest_gets_a_place_when_it_has_none_and_can_run_nowhere(of, free, hos
 
 def test_no_guest_gets_a_place_while_all_is_disarmed():
     case = made.case(down(), registry=made.registry({"web1": down()}, armed=False))
-    assert (guest_placing.has_room(case), guest_placing.has_no_room(case)) == (False, False)
+    assert (guest_placing.can_be_placed(case), guest_placing.cannot_be_placed(case)) == (
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("state", [UP, SUSPECTED, FENCING, FENCED, REST, RETURNING, MAINTENANCE])

@@ -17,7 +17,7 @@ def test_a_guest_that_runs_where_it_is_to_run_is_left_alone():
 
 def test_of_the_rows_of_its_state_the_first_that_holds_is_taken():
     down = made.record(state=RECOVERING, host="", locations=())
-    assert transitions.next_guest_row(made.case(down)).condition is guest_placing.has_room
+    assert transitions.next_guest_row(made.case(down)).condition is guest_placing.can_be_placed
     case = made.case(down, wanted=made.wanted(desired_state=STOPPED))
     row = transitions.next_guest_row(case)
     assert (row.condition, row.to) == (guest_desired.is_to_stop, STOPPED)

@@ -156,7 +156,7 @@ def test_a_host_rests_when_it_said_so_in_the_boot_that_is_known(boot, pledge, re
 def test_a_host_is_to_be_empty_while_a_person_wants_it(marked):
     host = case(maintenance=frozenset({"h2", "h1"} if marked else {"h2"}))
     assert hosts.in_maintenance(host) is marked
-    assert hosts.not_maintained(host) is (not marked)
+    assert hosts.has_left_maintenance(host) is (not marked)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_hosts_come_and_go_one_by_one_so_that_any_two_majorities_meet():
         assert set(members) == set(wanted)
 
 
-@pytest.mark.parametrize("armed, row", [(True, guest_failover.is_left), (False, None)])
+@pytest.mark.parametrize("armed, row", [(True, guest_failover.host_shuts_down), (False, None)])
 def test_a_guest_is_taken_from_a_host_that_shuts_down_only_while_it_is_armed(armed, row):
     case = _case(False, RUNS)
     there = {"web1": messages.GuestStatus(4, messages.RUNNING)}
@@ -144,7 +144,7 @@ def test_one_that_does_not_start_where_it_went_back_runs_again_where_it_ran():
         messages.Heartbeat("h1", 1, 1, guests=there), 1000
     )
     row = transitions.next_guest_row(case)
-    assert row is not None and row.condition is guest_migrating.did_not_start_there
+    assert row is not None and row.condition is guest_migrating.failed_on_better_host
     done = row.apply(case, 10)
     assert (done.better, done.origin, done.host, done.run) == ("h3", "", "", False)
     assert (done.refused, done.restarts, done.relocates) == (
