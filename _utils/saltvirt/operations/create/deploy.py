@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.fleet.progress import ProgressDisplay
-from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
+from saltvirt.operations.cluster import capacity_claims, find, ha_provider, unique
 from saltvirt.operations.cluster.hooks import GuestSettings
 from saltvirt.operations.core.operation import Checked, Operation, Reasons, Result, failure
 from saltvirt.operations.core.report import OneByOne, Report
@@ -168,10 +167,8 @@ def plan(
     """Plan the deployment of these InitRequests, the largest first; each is placed as if the
     previous ones existed. Changes nothing. cluster: counts the placed guests. provider: as for
     Init."""
-    cluster, deploy_plan = (
-        cluster or ClusterSnapshot(fleet, policy, provider=provider),
-        DeployPlan(),
-    )
+    cluster = cluster or ClusterSnapshot(fleet, policy, provider=provider)
+    deploy_plan = DeployPlan()
     existing: dict[str, dict[str, facts.Guest]] = {}
     for host in cluster.hosts:
         for item in host.guests:
@@ -199,9 +196,7 @@ def plan(
             refuse_managed(fleet, provider, name)
             unique.refuse_case(name, existing)
             unique.refuse_alike(name, (item for item in deploy_plan.placed if item != name))
-            ha_options = ha_provider.parse_ha_options(
-                provider, init_request.ha, bool(init_request.start)
-            )
+            ha_options = init_request.ha_options(provider)
             unique.check(
                 fleet, name, cluster.unreachable, seeded=init_request.seeded,
                 name_is_free=init_request.name_is_free, names_on_disk=cluster.names_on_disk,
@@ -245,9 +240,7 @@ def _record_ha_options(
 ) -> None:
     """Record the HA options of an existing guest; invalid options are a failure of the guest."""
     try:
-        ha_options = ha_provider.parse_ha_options(
-            provider, init_request.ha, bool(init_request.start)
-        )
+        ha_options = init_request.ha_options(provider)
     except errors.VirtError as exc:
         deploy_plan.failed[init_request.name] = exc.text
         return
@@ -266,22 +259,20 @@ def _check_interrupted(
     started."""
     if len(guests_by_host) != 1 or ha_provider.manager_of(fleet.opts, init_request.name):
         return
-    ((host, guest),) = guests_by_host.items()
+    ((host, guest),), name = guests_by_host.items(), init_request.name
     action, message = interrupted_create.judge(fleet, init_request, guest, host, deployment)
     if message:
-        deploy_plan.differences.setdefault(init_request.name, []).append(message)
-    if action == interrupted_create.RECREATE:
-        deploy_plan.recreate[init_request.name], deploy_plan.placed[init_request.name] = (
-            host,
-            init_request.host or host,
-        )
+        deploy_plan.differences.setdefault(name, []).append(message)
+    if action is None:
+        return
+    del deploy_plan.existing[name]
+    deploy_plan.differences.pop(name, None)
     if action == interrupted_create.START:
-        deploy_plan.pending_start[init_request.name] = host
-    if action:
-        del deploy_plan.existing[init_request.name]
-        deploy_plan.differences.pop(init_request.name, None)
-    if action == interrupted_create.RECREATE:  # its init gives it
-        deploy_plan.ha.pop(init_request.name, None)
+        deploy_plan.pending_start[name] = host
+    else:
+        deploy_plan.recreate[name] = host
+        deploy_plan.placed[name] = init_request.host or host
+        deploy_plan.ha.pop(name, None)  # its init applies them
 
 
 def _compare(
@@ -344,7 +335,7 @@ class Deploy:
     def check(self) -> Checked:
         """Return where each guest would be created, and why others would not."""
         reasons = Reasons()
-        with reasons, self._deployment_lock():
+        with reasons, lock.deployment(self.fleet.opts, self.deployment):
             cluster = ClusterSnapshot(self.fleet, self.policy, provider=self.provider)
             deploy_plan = self._plan(cluster)
             if self.remove:
@@ -352,24 +343,18 @@ class Deploy:
             self._check_placed(deploy_plan, cluster)
             self._apply_ha(deploy_plan, test=True)
             self._apply_settings(deploy_plan, test=True)
-            failed = tuple(
-                f"{name}: {reason}" for name, reason in sorted(deploy_plan.failed.items())
-            )
-            return Checked(
-                self.deployment, deploy_plan.text(test=True), deploy_plan.changes(),
-                deploy_plan.details(),
-                reasons=failed, nothing=not deploy_plan.changes(),
-            )  # fmt: skip
+            failed = [f"{name}: {text}" for name, text in sorted(deploy_plan.failed.items())]
+            comment, changes = deploy_plan.text(test=True), deploy_plan.changes()
+            answer = self.deployment, comment, changes, deploy_plan.details()
+            return Checked(*answer, reasons=tuple(failed), nothing=not changes)
         return reasons.checked(self.deployment)
 
     def run(self) -> Result:
         """Deploy the guests. Raises InvalidInput for an invalid definition, and if all guests would
         be removed because the list is empty."""
         claiming = capacity_claims.open_claims(self.fleet.opts, self.provider)
-        with self._deployment_lock(), claiming as claims:
-            cluster = ClusterSnapshot(
-                self.fleet, self.policy, provider=self.provider, claims=claims
-            )
+        with lock.deployment(self.fleet.opts, self.deployment), claiming as claims:
+            cluster = ClusterSnapshot(self.fleet, self.policy, None, self.provider, claims)
             deploy_plan = self._plan(cluster)
             if self.remove:
                 self.mark_unlisted(deploy_plan)
@@ -377,14 +362,8 @@ class Deploy:
             self._carry_out(deploy_plan, cluster)
             self._apply_ha(deploy_plan, test=False)
             self._apply_settings(deploy_plan, test=False)
-        complete = not deploy_plan.failed
-        return Result(
-            self.deployment,
-            deploy_plan.text(),
-            deploy_plan.changes(),
-            deploy_plan.details(),
-            complete,
-        )
+        answer = self.deployment, deploy_plan.text(), deploy_plan.changes(), deploy_plan.details()
+        return Result(*answer, complete=not deploy_plan.failed)
 
     def _plan(self, cluster: ClusterSnapshot) -> DeployPlan:
         arguments = self.fleet, self.policy, self.init_requests, self.deployment
@@ -401,13 +380,11 @@ class Deploy:
             except errors.VirtError as exc:
                 deploy_plan.failed[name] = exc.text
                 continue
-            if done is not None:
-                before = deploy_plan.ha_results.get(name)
-                if before:
-                    message = f"{before.comment}; {done.comment}"
-                    done = replace(
-                        done, comment=message, changes={**before.changes, **done.changes}
-                    )
+            before = deploy_plan.ha_results.get(name)
+            if before and done:
+                message, changes = f"{before.comment}; {done.comment}", before.changes
+                done = replace(done, comment=message, changes={**changes, **done.changes})
+            if done:
                 deploy_plan.ha_results[name] = done
 
     def _apply_ha(self, deploy_plan: DeployPlan, test: bool) -> None:
@@ -427,46 +404,48 @@ class Deploy:
             if not done.complete:
                 deploy_plan.failed[name] = done.comment
 
-    def _deployment_lock(self) -> AbstractContextManager[None]:
-        return lock.deployment(self.fleet.opts, self.deployment)
-
     def _check_placed(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
         """Mark placed guests as failed if Init would refuse them."""
         for init_request in self.init_requests:
-            if init_request.name not in deploy_plan.placed:
+            name = init_request.name
+            if name not in deploy_plan.placed:
                 continue
-            reasons, report = Reasons(), Report(self.fleet, init_request.name, "init")
-            init = Init(
-                self.fleet, self.policy, init_request, report, cluster, provider=self.provider
-            )
+            reasons, host = Reasons(), deploy_plan.placed[name]
+            report = Report(self.fleet, name, "init")
+            init = self._init(self.fleet, init_request, report, cluster)
+            is_new = name not in deploy_plan.recreate
             with reasons:
                 init.request(reasons)
-                if init.ha_options and init_request.name not in deploy_plan.recreate:
-                    init.check_resources(deploy_plan.placed[init_request.name], reasons)
+                if init.ha_options and is_new:
+                    init.check_resources(host, reasons)
             with reasons:
-                if (
-                    init_request.name not in deploy_plan.recreate
-                ):  # its key goes with what is half made
-                    init.check_key(init_request.name)
+                if is_new:  # the key of a partial creation is removed with it
+                    init.check_key(name)
             with reasons:
-                init.check_secrets([deploy_plan.placed[init_request.name]])
+                init.check_secrets([host])
             if reasons.texts:
-                del deploy_plan.placed[init_request.name]
-                deploy_plan.recreate.pop(init_request.name, None)
-                deploy_plan.failed[init_request.name] = "; ".join(reasons.texts)
+                del deploy_plan.placed[name]
+                deploy_plan.recreate.pop(name, None)
+                deploy_plan.failed[name] = "; ".join(reasons.texts)
             elif init.ha_options:
-                message = f"{init_request.name} would be added to high availability"
+                message = f"{name} would be added to high availability"
                 changes = {"ha": {"old": None, "new": init_request.ha}}
-                deploy_plan.ha_results[init_request.name] = Checked(
-                    init_request.name, message, changes
-                )
+                deploy_plan.ha_results[name] = Checked(name, message, changes)
+
+    def _init(
+        self,
+        fleet: Fleet,
+        init_request: InitRequest,
+        report: Report,
+        cluster: ClusterSnapshot,
+        query_locations: unique.LocationQuery = find.locations,
+    ) -> Init:
+        arguments = fleet, self.policy, init_request, report, cluster, query_locations
+        return Init(*arguments, provider=self.provider)
 
     def _carry_out(self, deploy_plan: DeployPlan, cluster: ClusterSnapshot) -> None:
-        pending = [
-            init_request
-            for init_request in self.init_requests
-            if init_request.name in {**deploy_plan.placed, **deploy_plan.pending_start}
-        ]
+        names = {*deploy_plan.placed, *deploy_plan.pending_start}
+        pending = [item for item in self.init_requests if item.name in names]
         hosts = len(cluster.hosts) + len(cluster.unreachable)
 
         def make(init_request: InitRequest, query_locations: unique.LocationQuery) -> str:
@@ -491,29 +470,20 @@ class Deploy:
     ) -> str:
         """Create or start one guest, and return its host."""
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
-            report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
-            if init_request.name in deploy_plan.pending_start:
-                host = deploy_plan.pending_start[init_request.name]
-                interrupted_create.start(
-                    fleet, self.policy, init_request, host, report, query_locations
-                )
+            name = init_request.name
+            report = Report(fleet, name, "init", OneByOne(self.screen))
+            if name in deploy_plan.pending_start:
+                host = deploy_plan.pending_start[name]
+                arguments = fleet, self.policy, init_request, host, report, query_locations
+                interrupted_create.start(*arguments)
                 return host
-            if init_request.name in deploy_plan.recreate:
+            if name in deploy_plan.recreate:
                 self._remove_partial(fleet, init_request, deploy_plan, cluster)
-            init = Init(
-                fleet,
-                self.policy,
-                init_request,
-                report,
-                cluster,
-                query_locations,
-                provider=self.provider,
-            )
+            init = self._init(fleet, init_request, report, cluster, query_locations)
             done = init.run()
             if init.ha_result:
-                deploy_plan.ha_results[init_request.name] = init.ha_result
-            host_name: str = done.details["host"]
-            return host_name
+                deploy_plan.ha_results[name] = init.ha_result
+            return str(done.details["host"])
 
     def _remove_partial(
         self,
@@ -527,9 +497,7 @@ class Deploy:
         interrupted_create.remove(fleet, init_request.name, host)
         cluster.refresh_host(fleet, host, guest_name=init_request.name)
         placed_request = replace(init_request, host=deploy_plan.placed[init_request.name])
-        ha_options = ha_provider.parse_ha_options(
-            self.provider, init_request.ha, bool(init_request.start)
-        )
+        ha_options = init_request.ha_options(self.provider)
         cluster.place_guest(fleet, placed_request, placed_request.request(), ha_options=ha_options)
 
     def mark_unlisted(self, deploy_plan: DeployPlan) -> None:
@@ -549,9 +517,8 @@ class Deploy:
                 deploy_plan.removed[name] = host
             except errors.VirtError as exc:
                 deploy_plan.failed[name] = exc.text
-        deploy_plan.unlisted = {
-            name: h for name, h in deploy_plan.unlisted.items() if name in deploy_plan.failed
-        }
+        for name in deploy_plan.removed:
+            del deploy_plan.unlisted[name]
 
     def purge(self, deploy_plan: DeployPlan) -> None:
         """Purge the guests that a DeployPlan removes."""

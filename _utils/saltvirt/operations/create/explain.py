@@ -21,7 +21,7 @@ def decide(
 ) -> tuple[choose.PlacementDecision, dict[str, str]]:
     """Return (Decision, host to why it did not answer). Changes nothing. provider: as for Init."""
     request = init_request.request()
-    ha_options = ha_provider.parse_ha_options(provider, init_request.ha, bool(init_request.start))
+    ha_options = init_request.ha_options(provider)
     hosts, unreachable = inventory.gather(fleet, fleet.hosts(), init_request.sizing_arguments())
     ha_rejected = (
         provider.rejected_hosts(request.name, ha_options, hosts) if provider and ha_options else {}

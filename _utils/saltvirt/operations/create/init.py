@@ -192,9 +192,7 @@ class Init:
             with reasons:
                 validator()
         with reasons:
-            self.ha_options = ha_provider.parse_ha_options(
-                self.provider, self.init_request.ha, bool(self.init_request.start)
-            )
+            self.ha_options = self.init_request.ha_options(self.provider)
         with reasons:
             request = self.init_request.request()
             target.refuse_host(self.fleet.opts, request.name)

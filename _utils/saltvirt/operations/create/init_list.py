@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.fleet import secret
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.progress import ProgressDisplay
-from saltvirt.operations.cluster import capacity_claims, ha_provider, unique
+from saltvirt.operations.cluster import capacity_claims, find, ha_provider, unique
 from saltvirt.operations.core.operation import Reasons, Result, Several, failure
 from saltvirt.operations.core.report import OneByOne, Report
 from saltvirt.operations.create.batch_lookup import create_each
@@ -57,10 +57,7 @@ class InitList:
         cluster = self._query_cluster()
         hosts = cluster.hosts
         return Several(
-            tuple(
-                self._check_guest(init_request, cluster, hosts)
-                for init_request in self.init_requests
-            )
+            tuple(self._check_guest(item, cluster, hosts) for item in self.init_requests)
         )
 
     def run(self) -> Several:
@@ -80,9 +77,8 @@ class InitList:
                 parts[init_request.name] = _failed(init_request, exc)
 
         if self.batched_jobs:
-            self.batched_jobs.coming = Counter(
-                filter(None, (cluster.host_of(w.name) for w in placed))
-            )
+            guest_hosts = (cluster.host_of(init_request.name) for init_request in placed)
+            self.batched_jobs.coming = Counter(filter(None, guest_hosts))
 
         def make(init_request: InitRequest, query_locations: unique.LocationQuery) -> Result:
             return self._make(init_request, cluster, query_locations)
@@ -105,13 +101,12 @@ class InitList:
                 f"{', '.join(unique_args)}: only a single guest can have that, and these are "
                 f"{len(self.init_requests)}: deploy one, or define each for virt.deployed"
             )
-        for number, init_request in enumerate(self.init_requests):
-            unique.refuse_alike(
-                init_request.name, (earlier.name for earlier in self.init_requests[:number])
-            )
+        names = [init_request.name for init_request in self.init_requests]
+        for number, name in enumerate(names):
+            unique.refuse_alike(name, names[:number])
         for validator in first.validators():
             validator()
-        ha_provider.parse_ha_options(self.provider, first.ha, bool(first.start))
+        first.ha_options(self.provider)
         self.fleet.hosts(first.host)
         return ClusterSnapshot(self.fleet, self.policy, first, self.provider, claims)
 
@@ -127,9 +122,7 @@ class InitList:
             with reasons:
                 init.check_secrets([chosen])
             with reasons:
-                init.ha_options = ha_provider.parse_ha_options(
-                    self.provider, init_request.ha, bool(init_request.start)
-                )
+                init.ha_options = init_request.ha_options(self.provider)
                 init.check_resources(chosen, reasons)
             init.warning = cluster.warning_of(init_request.name)
             reasons.raise_first()
@@ -159,9 +152,18 @@ class InitList:
             raise no_host_error(request.name, decision)
         return request, decision.ranked[0].host
 
-    def _init(self, init_request: InitRequest, cluster: ClusterSnapshot) -> Init:
-        report = self._report(self.fleet, init_request)
-        return Init(self.fleet, self.policy, init_request, report, cluster, provider=self.provider)
+    def _init(
+        self,
+        init_request: InitRequest,
+        cluster: ClusterSnapshot,
+        fleet: Fleet | None = None,
+        query_locations: unique.LocationQuery = find.locations,
+    ) -> Init:
+        """Return the Init of a guest. fleet: of its thread."""
+        fleet = fleet or self.fleet
+        report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
+        arguments = fleet, self.policy, init_request, report, cluster, query_locations
+        return Init(*arguments, self.jobs, self.provider)
 
     def _make(
         self,
@@ -170,20 +172,7 @@ class InitList:
         query_locations: unique.LocationQuery,
     ) -> Result:
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
-            report = self._report(fleet, init_request)
-            return Init(
-                fleet,
-                self.policy,
-                init_request,
-                report,
-                cluster,
-                query_locations,
-                self.jobs,
-                self.provider,
-            ).run()
-
-    def _report(self, fleet: Fleet, init_request: InitRequest) -> Report:
-        return Report(fleet, init_request.name, "init", OneByOne(self.screen))
+            return self._init(init_request, cluster, fleet, query_locations).run()
 
 
 def _are_light(init_request: InitRequest) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import secret
+from saltvirt.operations.cluster import ha_provider
 from saltvirt.placement import facts
 from saltvirt.placement.calls import CreateRequest
 from saltvirt.spec import base, deploy
@@ -110,6 +111,10 @@ class InitRequest:
         public = {k: v for k, v in arguments.items() if k not in _SEED_ARGUMENTS}
         public["metadata"] = {k: v for k, v in public["metadata"].items() if k != OPERATION}
         return public
+
+    def ha_options(self, provider: ha_provider.HaProvider | None) -> Any:
+        """Return the HA options, parsed by the provider; None without. Raises InvalidInput."""
+        return ha_provider.parse_ha_options(provider, self.ha, bool(self.start))
 
     def validators(self) -> list[Callable[[], object]]:
         """Return checks of single arguments; each raises InvalidInput."""
