@@ -42,7 +42,7 @@ is 1.
 """
 # functions that only the master, a state or the formula calls
 INTERNAL = {
-    "answer", "answers", "creation_phase", "firewall_made", "ha_kept", "remove_made",
+    "answer", "answers", "firewall_made", "ha_kept", "remove_made",
     "running_names", "working",
 }  # fmt: skip
 _FIELD = re.compile(r":(param|returns?|raises?|type|depends)\s*([^:]*):\s*(.*)")

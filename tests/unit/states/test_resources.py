@@ -295,7 +295,7 @@ def test_a_bridge_of_ours_is_taken_away():
     host.test = False
     answer = bridges.absent(host, "br0", 60)
     assert (answer["result"], answer["comment"]) == (True, "br0 is gone")
-    assert answer["changes"] == {"br0": "taken away"}
+    assert answer["changes"] == {"br0": "removed"}
     assert host.calls[-1] == ("bridge_remove", "br0", 60, False)
 
 
