@@ -422,8 +422,8 @@ def init(
     if guest_names is not None:
         at_once = units.parse_count(arguments.pop("at_once", 4), "at_once")
         requests = [
-            _init_request(name_or_init, cpu, mem, image, hypervisor, host, dict(arguments))
-            for name_or_init in guest_names
+            _init_request(guest_name, cpu, mem, image, hypervisor, host, dict(arguments))
+            for guest_name in guest_names
         ]
         opts = dict(__opts__)  # Salt's dunders do not exist in its threads
         screen = report.screen(__salt__, opts)
@@ -434,10 +434,10 @@ def init(
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
-        name_or_init = init_operation.Init(
+        deployment = init_operation.Init(
             fleet, _policy(), request, progress, provider=hooks.ha_provider(__opts__)
         )
-        return operation.perform(name_or_init, test)
+        return operation.perform(deployment, test)
 
 
 @runner.reporting

@@ -58,7 +58,7 @@ def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     if not spec.memory.boot_kib:
         raise InvalidInput("mem is missing: the memory in MiB")
     if spec.deploy.image:
-        _image(spec, options)
+        _assign_image(spec, options)
     elif spec.deploy.image_hash:
         raise InvalidInput("image_hash needs image")
     made_from = [disk for disk in spec.disks or () if disk.image and disk.device == "disk"]
@@ -69,7 +69,7 @@ def complete(spec: GuestSpec, options: Mapping[str, Any]) -> None:
             disk.overlay_image = True
 
 
-def _image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
+def _assign_image(spec: GuestSpec, options: Mapping[str, Any]) -> None:
     """Set the image of the first hard disk; it overrides the profile's image, but not the
     caller's."""
     image = spec.deploy.image
