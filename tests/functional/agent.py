@@ -1,5 +1,5 @@
-"""A guest's agent: Debian's own, as a process of this machine in a folder of its own, and one that
-answers whatever a test has it answer."""
+"""A guest agent: Debian's own, as a process of this machine with a folder of its own, and one whose
+answers a test chooses."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a host with loaded modules answers to the master, as ``virt.answer`` has it."""
+"""The answer of a host with loaded modules to the master, through ``virt.answer``."""
 
 import dataclasses
 

@@ -1,4 +1,5 @@
-"""A guest's disk and its backups as real qcow2 files, and what the disk was at each of them."""
+"""A guest's disk and its backups as real qcow2 files, and the content of the disk at each
+backup."""
 
 import subprocess
 

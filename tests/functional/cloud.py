@@ -1,7 +1,5 @@
-"""A cloud of one host in this process: the runner's operations over the real modules.
-
-What is missing is Salt's transport, nothing else: each question is a call of the function.
-"""
+"""A cloud of one host in this process: the runner's operations with the real modules. Only Salt's
+transport is missing: each request is a call of the function."""
 
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer

@@ -1,4 +1,4 @@
-"""A libvirtd of our own, with real storage pools: in namespaces, so that it is nobody else's."""
+"""A private libvirtd with real storage pools, in namespaces of its own."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""An own QEMU driver inside the process of the tests: there can be only one in each."""
+"""A QEMU driver inside the test process; each process can have only one."""
 
 import atexit
 import functools

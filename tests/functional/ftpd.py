@@ -1,4 +1,5 @@
-"""An FTP server of one folder, as much of it as a download needs; it can cut one short."""
+"""An FTP server of one folder with the commands that a download needs; it can interrupt a
+transfer."""
 
 import socket
 import socketserver

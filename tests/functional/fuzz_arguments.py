@@ -1,7 +1,5 @@
-"""Calls every function of the execution modules and every state with one argument wrong, in a box.
-
-Prints a JSON object: how many calls there were, and each thing that was wrong with an example.
-"""
+"""Calls every function of the execution modules and every state with one invalid argument, in a
+sandbox. Prints a JSON object: the number of calls, and each fault with an example."""
 
 import ast
 import datetime

@@ -1,5 +1,4 @@
-"""What a bad host, event, file or caller puts where something else is expected; and the walk over
-the places where it can."""
+"""Hostile values of hosts, events, files and callers, and the places where they can occur."""
 
 import random
 

@@ -1,5 +1,4 @@
-"""A server of disks that a hypervisor which has turned bad could be: NBD over TLS as far as the
-reader needs it, and what it says is a lie's."""
+"""A malicious disk server: NBD over TLS as far as the reader needs it, with false answers."""
 
 import contextlib
 import socket

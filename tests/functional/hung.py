@@ -1,7 +1,5 @@
-"""A file system whose server hears every question and answers none, as a dead NFS server.
-
-Who asks it waits in the kernel, where no signal reaches him, until the server ends.
-"""
+"""A file system whose server receives every request and answers none, like a dead NFS server. A
+process that uses it waits in the kernel and cannot be killed until the server ends."""
 
 import contextlib
 import ctypes

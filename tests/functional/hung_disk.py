@@ -1,5 +1,6 @@
-"""A disk that answers until it is told not to: a loop device on a file of a FUSE server, which is
-stopped. Who asks it then waits in the kernel, as for a multipath device whose last path is gone."""
+"""A disk that stops answering on request: a loop device on a file of a FUSE server, which is
+stopped. A process that uses it then waits in the kernel, as for a multipath device without
+paths."""
 
 import contextlib
 import ctypes

@@ -1,5 +1,5 @@
-"""What the exporters of a cloud that is made up say in some hours, as Prometheus' own data: the
-exporter's code writes it, of numbers that libvirt, the hosts and the runner would tell."""
+"""Metrics of a simulated cloud over some hours as data of Prometheus: the exporter's code writes
+them from simulated values of libvirt, hosts and the runner."""
 
 import datetime
 import math

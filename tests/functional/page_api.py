@@ -1,4 +1,4 @@
-"""What the page asks salt-api for, answered from a cloud that is made up, without a master."""
+"""The page's requests to salt-api, answered from a simulated cloud without a master."""
 
 import contextlib
 import http.server

@@ -1,4 +1,4 @@
-"""A master's pillar without its daemons: Salt's own compile, on folders of a test."""
+"""The pillar of a master without its daemons: Salt's own compilation in folders of a test."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A disk of a guest that is off, backed up as in a cloud: shown over TLS to one reader, and read by
-the program that the distribution's Python runs."""
+"""A disk of a guest that is off, backed up as in a cloud: exported over TLS to one reader, and read
+by the program that the distribution's Python runs."""
 
 import contextlib
 import importlib

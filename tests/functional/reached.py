@@ -1,5 +1,5 @@
-"""A guest of a real QEMU that is reached as from a master: the runner's own verbs over the real
-modules, and the proxy as the engine runs it, in a thread."""
+"""A guest of a real QEMU, reached as from a master: the runner's own verbs with the real modules,
+and the proxy of the engine in a thread."""
 
 import asyncio
 import contextlib

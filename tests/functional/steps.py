@@ -1,4 +1,4 @@
-"""kill -9 at each step that touches a disk, with real processes."""
+"""SIGKILL at each step that writes to a disk, with real processes."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What others wrote becomes one line that a terminal and a log bear."""
+"""Text from others becomes one line that is safe for a terminal and a log."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Facts that travel: what is read of plain data, and what is refused by its key."""
+"""Messages: how plain data is read, and which key is named if it is invalid."""
 
 from __future__ import annotations
 

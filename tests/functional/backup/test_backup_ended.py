@@ -1,4 +1,4 @@
-"""The end of a backup on its hypervisor when the process that kept the disks served was killed."""
+"""The end of a backup on its hypervisor after the exporting process was killed."""
 
 import os
 import socket

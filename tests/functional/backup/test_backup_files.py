@@ -1,6 +1,6 @@
-"""Single files of a backup: what is in a file system that a guest has written, and what of it
-becomes a file of this machine. Most of it with a guestfish that says what it is told to; one test
-with the real one, over a chain of real backups."""
+"""Single files of a backup: the file system of a guest, and the files of this machine that are
+extracted. Most tests use a simulated guestfish; one uses the real one with a chain of real
+backups."""
 
 import contextlib
 import dataclasses

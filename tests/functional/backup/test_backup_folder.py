@@ -1,4 +1,4 @@
-"""Files below a target's folder: what the system refuses, and what another does meanwhile."""
+"""Files below a target's folder: refusals of the system, and concurrent changes."""
 
 import os
 import re

@@ -1,5 +1,4 @@
-"""A guest whose host is silent is restored elsewhere on a proof that it is off, and on nothing
-less."""
+"""A guest of a silent host is restored elsewhere only with a proof that the host is off."""
 
 import importlib.util
 import os

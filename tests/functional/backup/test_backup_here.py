@@ -1,4 +1,4 @@
-"""Backups on one host: its guest into a folder of its own, and back; with real QEMU and libvirt."""
+"""Backup and restore on one host with a folder of its own, with real QEMU and libvirt."""
 
 import hashlib
 import json

@@ -1,5 +1,5 @@
-"""What a hypervisor that has turned bad can do to the machine of a target, with all that it has:
-its answers, and the disks that it shows. The real program reads from a server that lies."""
+"""Attacks of a compromised hypervisor on the machine of a target, through its answers and its
+exported disks. The real program reads from a malicious server."""
 
 import os
 import time

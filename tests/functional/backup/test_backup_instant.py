@@ -1,5 +1,5 @@
-"""A guest runs from a backup that another machine shows, while its blocks come in: on a libvirtd of
-our own, by real QEMUs, TLS and keys."""
+"""A guest runs from an exported backup while its blocks are copied, with real QEMU, TLS and keys,
+in a private libvirtd."""
 
 import contextlib
 import os

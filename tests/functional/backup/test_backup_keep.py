@@ -1,4 +1,5 @@
-"""Backups are read back and compared, and removed: what is left is whole, wherever it is killed."""
+"""Verification and removal of backups: the remaining ones are complete, wherever the process is
+killed."""
 
 import contextlib
 import dataclasses

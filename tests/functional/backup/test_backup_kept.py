@@ -1,5 +1,5 @@
-"""The process that keeps the disks of a guest served, in this process: of real QEMUs, on a libvirtd
-of our own. What needs neither is in test_backup_served.py."""
+"""The process that exports the disks of a guest, run in this process, with real QEMU in a private
+libvirtd. test_backup_served.py has the tests that need neither."""
 
 # ruff: noqa: F811
 import contextlib

@@ -1,5 +1,5 @@
-"""kill -9 of each part of a backup in each phase, and what else goes wrong in the middle: one clear
-line, the guest as it was, nothing left, and the next backup is good. With real QEMU."""
+"""SIGKILL of each part of a backup in each phase, and other failures: one clear line, an unchanged
+guest, no leftovers, and a good next backup. With real QEMU."""
 
 import contextlib
 import hashlib

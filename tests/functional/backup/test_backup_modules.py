@@ -1,5 +1,5 @@
-"""What a hypervisor's modules for backups, agents and high availability refuse, and say where there
-is nothing: as Salt's loader has them, on libvirt's test driver."""
+"""Refusals and empty answers of a hypervisor's modules for backups, agents and high availability,
+loaded by Salt's loader, with libvirt's test driver."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""The copy of a target by restic, by the commands of docs/how-to/backups.md."""
+"""The copy of a target with restic, by the commands of docs/how-to/backups.md."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""virt.backup whole, of the runner: the machine of the target is the real module's, a hypervisor
-shows a disk. Each backup has a reader of its own."""
+"""The runner's virt.backup with the real module on the target's machine and a hypervisor that
+exports a disk. Each backup has a reader of its own."""
 
 import contextlib
 import os

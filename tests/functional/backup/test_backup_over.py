@@ -1,6 +1,6 @@
-"""A backup in the place of a guest, killed at each line: the guest is as it was or that of the
-backup, its disks are whole, and the same verb goes on. On a libvirtd of our own; what a target
-shows by NBD is a file here."""
+"""In-place restores that are killed at each line: the guest is the old or the restored one, its
+disks are complete, and the same verb continues. In a private libvirtd; a file replaces the NBD
+export of the target."""
 
 import errno
 import os

@@ -1,5 +1,5 @@
-"""The program that reads a guest's disks, in this process: by the distribution's own libnbd and
-QEMU's tools. What it does as a process is in test_backup_hostile.py."""
+"""The program that reads a guest's disks, run in this process, with the distribution's libnbd and
+QEMU's tools. test_backup_hostile.py runs it as a process."""
 
 import io
 import json

@@ -1,5 +1,5 @@
-"""A qemu-nbd that lies, dies, or does not begin, is said to be so in one line; and a daemon that
-does not end by itself is ended."""
+"""A qemu-nbd that lies, dies or does not start is reported in one line, and a daemon that does not
+end is killed."""
 
 import errno
 import os

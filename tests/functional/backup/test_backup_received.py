@@ -1,4 +1,5 @@
-"""What the machine of a target makes of the program that reads, and of what lies there."""
+"""The target's machine and the output of the program that reads disks, and existing files at the
+target."""
 
 import sys
 from dataclasses import replace

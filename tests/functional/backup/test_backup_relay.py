@@ -1,4 +1,5 @@
-"""Disks are shown by NBD over TLS to one machine alone: real certificates, QEMU's own programs."""
+"""Disks are exported by NBD over TLS to a single machine, with real certificates and QEMU's own
+programs."""
 
 import contextlib
 import dataclasses

@@ -1,5 +1,5 @@
-"""What a guest from a backup is made of, and when none takes the place of one that is there: what
-is refused before anything is made. By libvirt's test driver."""
+"""The parts of a restored guest, and the refusals before anything is created, with libvirt's test
+driver."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""A guest that runs: where its QEMU shows its disks, and what is done with it for that."""
+"""A running guest: where its QEMU exports its disks, and what the backup changes for that."""
 
 import sys
 from types import SimpleNamespace

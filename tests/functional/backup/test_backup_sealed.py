@@ -1,4 +1,4 @@
-"""Backups that are encrypted at their target, with a key that is a file of that machine alone."""
+"""Backups that are encrypted at their target with a key file of that machine."""
 
 import contextlib
 import dataclasses

@@ -1,5 +1,5 @@
-"""The process that keeps the disks of a guest served: what ends it, and what does not.
-By QEMU's own storage daemon, of a guest of libvirt's test driver that is off."""
+"""The process that exports the disks of a guest: what ends it. With QEMU's storage daemon and a
+guest of libvirt's test driver that is off."""
 
 import contextlib
 import errno

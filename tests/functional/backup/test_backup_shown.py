@@ -1,4 +1,4 @@
-"""A backup is shown to one hypervisor for as long as that reads it, and then no more."""
+"""A backup is exported to one hypervisor only as long as it reads."""
 
 import io
 import json

@@ -1,5 +1,5 @@
-"""What a guest has beside its disks goes into its backup and comes back: firmware variables and TPM
-state, with real libvirt, QEMU and swtpm."""
+"""Firmware variables and TPM state are backed up and restored, with real libvirt, QEMU and
+swtpm."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Who stands on a backup is beside its record; nobody takes it away meanwhile, nor where that
+"""Pins of a backup are stored beside its record; a pinned backup is not removed, nor one whose pins
 cannot be read."""
 
 import json

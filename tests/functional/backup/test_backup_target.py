@@ -1,4 +1,4 @@
-"""Backups in a target's folder, as real qcow2 files: whole or not there, whatever happens."""
+"""Backups in a target's folder as real qcow2 files: each is complete or does not exist."""
 
 import contextlib
 import dataclasses

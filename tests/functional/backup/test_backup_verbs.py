@@ -1,4 +1,4 @@
-"""``virt.backup_prune`` and ``virt.backup_verify``: the runner over the host's own functions, with
+"""``virt.backup_prune`` and ``virt.backup_verify``: the runner with the host's own functions and
 real backups."""
 
 import importlib.util

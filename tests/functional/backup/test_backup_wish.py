@@ -1,4 +1,4 @@
-"""A guest says how it is to be backed up: in its own record, in libvirt."""
+"""The backup schedule of a guest in its record in libvirt."""
 
 import pytest
 

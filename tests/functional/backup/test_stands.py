@@ -1,5 +1,5 @@
-"""What a host keeps of guests that stand on a backup, and who shows it to them: real files, locks
-and processes, guests of libvirt's test driver."""
+"""The records of a host about guests that run from a backup, and the processes that read it: real
+files, locks and processes, guests of libvirt's test driver."""
 
 import dataclasses
 import fcntl

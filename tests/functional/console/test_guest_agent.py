@@ -1,4 +1,4 @@
-"""Commands and files by a guest's agent: by QEMU's own, and by one that lies."""
+"""Commands and files through a guest agent: QEMU's own, and one that lies."""
 
 import contextlib
 import hashlib

@@ -1,5 +1,5 @@
-"""Screen and serial console in the page: Chromium, nginx as the formula sets it up, the proxy, a
-guest of a real QEMU, whose BIOS is looked at and spoken to."""
+"""Screen and serial console in the page: Chromium, nginx as the formula configures it, the proxy,
+and a guest of a real QEMU."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
-"""A guest's display and serial port through the master: real QEMU, libvirt's own line to its
-display, TLS, WebSocket; and those who try it without a good ticket."""
+"""A guest's display and serial port through the master: real QEMU, libvirt's connection to the
+display, TLS, WebSocket; and clients without a valid ticket."""
 
 import base64
 import contextlib

@@ -1,5 +1,5 @@
-"""What a hypervisor looks at before it lets anybody to a guest, and the program that it begins for
-that; over libvirt's test driver."""
+"""The checks of a hypervisor before it connects a client to a guest, and the process that it
+starts; with libvirt's test driver."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""A terminal and a line by TLS: which of them ends it, and how that is told."""
+"""A terminal and a TLS connection: which of them ends the session, and how that is reported."""
 
 import contextlib
 import fcntl

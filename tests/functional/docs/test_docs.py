@@ -1,4 +1,5 @@
-"""The references are made from the docstrings, and every public function has a complete one."""
+"""The references are generated from the docstrings, and every public function has a complete
+one."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the code reads, sends and takes has its line in the manuals, and the line is true."""
+"""Settings, events and functions of the code have a true line in the manuals."""
 
 import ast
 import functools

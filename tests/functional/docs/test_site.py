@@ -1,4 +1,4 @@
-"""The manuals are built as a site, and Sphinx has nothing to warn of."""
+"""The manuals are built as a site without warnings of Sphinx."""
 
 import pytest
 

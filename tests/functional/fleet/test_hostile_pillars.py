@@ -1,5 +1,5 @@
-"""Our ext_pillars, engine and grain: what a minion asks, what configuration says, and damaged files
-in their folders. An answer or one of our errors, in one line; and whoever asks well is answered."""
+"""The ext_pillars, the engine and the grain with hostile requests, invalid configuration and
+damaged files: a valid answer or one error in one line, and valid requests are still answered."""
 
 import json
 import os

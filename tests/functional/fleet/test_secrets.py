@@ -1,4 +1,5 @@
-"""A host asks its master for what is secret of a guest, and makes the guest with it."""
+"""A host requests the secret arguments of a guest from its master, and creates the guest with
+them."""
 
 import pytest
 

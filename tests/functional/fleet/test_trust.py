@@ -1,5 +1,5 @@
-"""What a host says of a guest's key decides nothing: the key comes by the ext_pillar, and only for
-the guest that this host was asked for."""
+"""A host's report about a guest's key decides nothing: the key is submitted through the ext_pillar,
+and only for a guest that this host was asked to create."""
 
 import os
 import pathlib

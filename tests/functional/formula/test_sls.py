@@ -1,4 +1,5 @@
-"""The SLS that masters run, shipped or printed in a manual, with what a hostile minion sends."""
+"""The SLS files that masters run, shipped or printed in a manual, with values of a hostile
+minion."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The agent as a service: its program of one file, its unit, its settings."""
+"""The agent as a service: its program of one file, its unit and its settings."""
 
 import errno
 import io

@@ -1,5 +1,5 @@
-"""Agents as they are, on one machine: they talk over TLS, each has a libvirt of its own (the test
-driver), and a master of real decisions tells them what to do."""
+"""Real agents on one machine: they communicate over TLS, each has its own libvirt (the test
+driver), and a master with real decisions controls them."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""The agent of high availability as the program that it is, over libvirt's test driver."""
+"""The agent of high availability as a program, with libvirt's test driver."""
 
 import json
 import signal

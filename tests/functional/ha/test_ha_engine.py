@@ -1,5 +1,5 @@
-"""The engine as it runs, in real time: real TLS, real files, a real program as the fence; the pure
-agents in place of hosts."""
+"""The engine in real time: real TLS, real files, a real fence program, and pure agents instead of
+hosts."""
 
 import runpy
 import shutil

@@ -1,4 +1,5 @@
-"""Guests that fail alone, as the agent of high availability sees them: QEMU, real programs."""
+"""Guests that fail alone, as the agent of high availability sees them, with QEMU and real
+programs."""
 
 # ruff: noqa: F811
 import os

@@ -1,4 +1,4 @@
-"""The manual of configuration has the defaults of high availability."""
+"""The configuration reference has the defaults of high availability."""
 
 import dataclasses
 

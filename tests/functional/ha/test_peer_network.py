@@ -1,4 +1,4 @@
-"""What agents and masters of high availability tell each other: frames over mutual TLS."""
+"""The messages of agents and masters of high availability: frames over mutual TLS."""
 
 import asyncio
 import contextlib

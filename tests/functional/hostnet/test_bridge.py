@@ -1,4 +1,4 @@
-"""The bridge under a host's own address: what is written for each way to configure a network."""
+"""The bridge with a host's own address: the files for each network configuration system."""
 
 import importlib.util
 import json

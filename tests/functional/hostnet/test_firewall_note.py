@@ -1,4 +1,4 @@
-"""What is written down of the rules of a firewall, whenever the process dies."""
+"""The stored record of firewall rules, whenever the process dies."""
 
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
-"""Each firewall's rules, as it lists them: made, made anew, and taken away with nothing else.
-
-nft and iptables are the real ones, in a network namespace; ufw and firewalld answer as they do.
-"""
+"""The rules of each firewall as it lists them: created, replaced, and removed without other rules.
+nft and iptables are real, in a network namespace; ufw and firewalld are simulated."""
 
 import os
 import re

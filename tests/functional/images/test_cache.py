@@ -1,4 +1,4 @@
-"""What the cache of images knows, and what goes from it, on files alone."""
+"""The records of the image cache, and the removal of images, with files only."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""An image that comes into the cache: once, whole, what was demanded, or not at all."""
+"""An image enters the cache once, complete and verified, or not at all."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Cloning, growing, consoles and screenshots on libvirt's test driver, with real disks."""
+"""Cloning, growing, consoles and screenshots with libvirt's test driver and real disks."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Whose turn it is to copy from the master: the queue, and the host that waits in it."""
+"""The queue of hosts that copy images from the master, and a waiting host."""
 
 import fcntl
 import threading

@@ -1,8 +1,5 @@
-"""A download goes on only with what fits: a server's word is held against what was asked for.
-
-A real server that says what a test lets it say. The images are raw: nothing but the length would
-tell that one is put together wrongly.
-"""
+"""Resumed downloads: the server's statements are checked against the request. A real server answers
+as a test chooses. The images are raw: only their length would show that one is composed wrongly."""
 
 import errno
 import json

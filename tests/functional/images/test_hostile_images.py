@@ -1,4 +1,5 @@
-"""Hostile images, by every door: nothing else is read, nothing hangs or grows, one line is said."""
+"""Hostile images through each function: no other file is read, nothing hangs or grows, and one line
+is reported."""
 
 import contextlib
 import os

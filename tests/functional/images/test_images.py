@@ -1,4 +1,4 @@
-"""Real files, a real qemu-img, a real web server; no libvirt and no root."""
+"""Real files, a real qemu-img and a real web server, without libvirt and root."""
 
 import email.message
 import errno

@@ -1,5 +1,5 @@
-"""The alert rules and the dashboard: each rule by promtool, in the situation that it is for and in
-one that is well."""
+"""The alert rules and the dashboard: promtool evaluates each rule in its situation and in a normal
+one."""
 
 import json
 import re

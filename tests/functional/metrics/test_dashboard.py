@@ -1,5 +1,5 @@
-"""The dashboard as people see it: a real Prometheus with what the exporters of a cloud have said,
-and Perses' own view of it in a browser."""
+"""The dashboard as users see it: a real Prometheus with the metrics of a cloud, and Perses in a
+browser."""
 
 import contextlib
 import json

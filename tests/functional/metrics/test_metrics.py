@@ -1,4 +1,4 @@
-"""The exporter as it runs: over HTTP and TLS, of a libvirtd of our own."""
+"""The exporter over HTTP and TLS, with a private libvirtd."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""In place of Salt's ``event``: there is no master; keeps what would have been sent."""
+"""Replaces Salt's ``event``, because there is no master, and keeps the events."""
 
 
 def send(tag, data=None):

@@ -1,5 +1,5 @@
-"""Every function of the execution modules and every state, called with anything: a proper answer,
-or one line and nothing changed, neither in libvirt nor on any file system."""
+"""Every function of the execution modules and every state with arbitrary arguments: a valid answer,
+or one line and no change in libvirt or any file system."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A guest under another name, renamed or copied: its key goes with it, and a failure undoes all."""
+"""A renamed or copied guest: its key follows, and a failure reverts everything."""
 
 # ruff: noqa: F811
 import pytest

@@ -1,5 +1,5 @@
-"""What a verb that was killed has left: nothing is lost, the verb again ends it or names what is
-there, and what is left is listed."""
+"""Leftovers of a killed verb: nothing is lost, the repeated verb completes or reports them, and
+they are listed."""
 
 import contextlib
 import json

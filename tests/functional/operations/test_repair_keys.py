@@ -1,4 +1,4 @@
-"""Keys without a guest: only those that are certainly nobody's are deleted."""
+"""Keys without a guest: only keys that certainly have no owner are deleted."""
 
 import os
 

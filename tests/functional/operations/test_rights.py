@@ -1,5 +1,5 @@
-"""The runner's real verbs as a limited user calls them, in a cloud of two hosts that answer as real
-ones do: another's guest is neither seen nor changed, and no verb has a way around the check."""
+"""The runner's real verbs, called by a limited user in a cloud of two hosts with realistic answers:
+a guest of another user is neither visible nor changed, and no verb bypasses the check."""
 
 import inspect
 import json

@@ -1,5 +1,5 @@
-"""Who asks, by a real master: over its network with Salt's own eauth, on its command line, by its
-reactor. It has no minion: what is allowed finds no hypervisor."""
+"""The identity of the caller on a real master: over the network with Salt's eauth, on the command
+line, and by its reactor. The master has no minion, so permitted calls find no hypervisor."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a caller of Salt 3007's RunnerClient finds in the answers."""
+"""Answers of the runner as callers of Salt 3007's RunnerClient expect them."""
 
 import fcntl
 import importlib.util

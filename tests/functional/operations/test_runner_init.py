@@ -1,4 +1,4 @@
-"""Every parameter of a host's ``virt.init`` goes through the runner's and reaches the domain."""
+"""Every parameter of a host's ``virt.init`` passes through the runner and reaches the domain."""
 
 import inspect
 from xml.etree import ElementTree

@@ -1,4 +1,5 @@
-"""The key of a guest whose init was killed: needed to end it, and gone with what is half made."""
+"""The key of a guest whose init was killed: it is needed to complete the guest, and removed with a
+partially created one."""
 
 # ruff: noqa: F811
 from pathlib import Path

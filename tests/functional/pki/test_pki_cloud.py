@@ -1,7 +1,5 @@
-"""What the runner tells of the cloud's certificates, and how it moves them to another authority.
-
-The authorities and certificates are real; what hosts answer is made of what they were given.
-"""
+"""The runner's report of the cloud's certificates, and their rotation to another authority.
+Authorities and certificates are real; hosts answer with what they were issued."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Crashes, full disks and crowds, with real processes: afterwards everything still works."""
+"""Crashes, full disks and concurrency with real processes: everything works afterwards."""
 
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
-"""What is in a hypervisor's files, what its daemon serves, and what becomes of what is wrong.
-
-Real files, real programs, a real TLS server; no libvirt.
-"""
+"""The files of a hypervisor, the certificate that its daemon serves, and the treatment of faults.
+Real files, real programs and a real TLS server, without libvirt."""
 
 import contextlib
 import datetime

@@ -1,4 +1,4 @@
-"""Renewal, rotation, revocation and adoption, with a clock that the test turns."""
+"""Renewal, rotation, revocation and adoption, with a clock that the test sets."""
 
 import base64
 import datetime

@@ -1,4 +1,4 @@
-"""The volume for cloud-init: what is in it, and that init attaches it and purge removes it."""
+"""The volume for cloud-init: its content, its attachment by init, and its removal by purge."""
 
 import base64
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a minion holds before it forks a process for a job."""
+"""The modules that a minion has loaded before it forks a process for a job."""
 
 import subprocess
 import sys

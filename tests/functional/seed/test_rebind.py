@@ -1,4 +1,4 @@
-"""A copy of a guest in which each network system is bound to the original's MAC addresses."""
+"""A clone in which each network system is bound to the original's MAC addresses."""
 
 import json
 import re

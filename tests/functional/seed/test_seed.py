@@ -1,4 +1,5 @@
-"""Seeds real folders and real disks. What needs guestfish is skipped where it is missing."""
+"""Seeding of real folders and real disks. Tests that need guestfish are skipped where it is
+missing."""
 
 import configparser
 import contextlib

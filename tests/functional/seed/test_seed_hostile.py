@@ -1,4 +1,4 @@
-"""Images whose maker wants this host to seed, read or wait for something else."""
+"""Images that try to make this host seed, read or wait for something else."""
 
 import fcntl
 import os

@@ -1,7 +1,5 @@
-"""States of networks, pools, volumes and images, by Salt's loader, on libvirt's test driver.
-
-With bridges, devices, guests that run and passwords: tests/integration/test_states_resources.py.
-"""
+"""States of networks, pools, volumes and images with Salt's loader and libvirt's test driver.
+tests/integration/test_states_resources.py has bridges, devices, running guests and passwords."""
 
 import pytest
 

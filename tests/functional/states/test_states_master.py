@@ -1,5 +1,5 @@
-"""States of an orchestration, by Salt's loader: over the master's real runner, in a cloud of two
-hosts that answer as real ones do."""
+"""States of an orchestration with Salt's loader and the master's real runner, in a cloud of two
+hosts with realistic answers."""
 
 # ruff: noqa: F811
 import pytest

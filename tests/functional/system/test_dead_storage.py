@@ -1,5 +1,5 @@
-"""A file system whose server is dead, as a hard-mounted NFS: who asks it waits for ever. Nothing
-that is asked before a deletion, and no inventory, waits with it."""
+"""A file system whose server is dead, like hard-mounted NFS: whoever uses it waits forever. Checks
+before deletions and inventories do not wait."""
 
 import errno
 import fcntl

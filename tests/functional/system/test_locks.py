@@ -1,4 +1,4 @@
-"""Locks of this host, which nobody but root may take or lead elsewhere."""
+"""Locks of this host, which only root may take or redirect."""
 
 import os
 import re

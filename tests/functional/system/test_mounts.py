@@ -1,4 +1,4 @@
-"""A folder of images whose file system is not mounted: nothing is made on the disk below it."""
+"""A folder of images whose file system is not mounted: nothing is created on the disk below it."""
 
 import contextlib
 import os

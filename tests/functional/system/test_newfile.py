@@ -1,4 +1,4 @@
-"""A new file that gets its name when it is whole."""
+"""A new file that gets its name when it is complete."""
 
 import errno
 import os

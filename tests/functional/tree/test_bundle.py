@@ -1,4 +1,5 @@
-"""The library in one file: unpacked once, whole or not at all, whoever dies or is late."""
+"""The library in one file: unpacked once, complete or not at all, with concurrent and killed
+processes."""
 
 import os
 import shutil

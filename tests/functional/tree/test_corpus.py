@@ -1,4 +1,5 @@
-"""Others' definitions: all of libvirt's own that need no libvirtd; `make corpus` does the rest."""
+"""Definitions of other projects: all of libvirt's own that need no libvirtd; ``make corpus`` tests
+the others."""
 
 import os
 

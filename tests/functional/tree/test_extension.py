@@ -1,4 +1,5 @@
-"""What pip installs: Salt's loader finds all of it, and what a sync has brought wins."""
+"""The package that pip installs: Salt's loader finds all of it, and synced files take
+precedence."""
 
 import json
 import os

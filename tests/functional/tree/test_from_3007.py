@@ -1,4 +1,4 @@
-"""What Salt 3007 let a user do with disks, on libvirt's test driver with real files."""
+"""Disk arguments that Salt 3007 accepted, with libvirt's test driver and real files."""
 
 import os
 import re

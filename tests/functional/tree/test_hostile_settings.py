@@ -1,5 +1,5 @@
-"""Every setting of the wrong type, with whatever reads it: one line that names it, or a value that
-can be meant."""
+"""Every setting with a value of the wrong type, read by each reader: one line that names it, or a
+value that can be intended."""
 
 import dataclasses
 import shutil

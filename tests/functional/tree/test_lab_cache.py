@@ -1,4 +1,4 @@
-"""The cache of the lab: built once, complete or not there."""
+"""The cache of the lab: built once, complete or missing."""
 
 import itertools
 import os

@@ -1,8 +1,6 @@
-"""Salt 3007's `virt` and ours give the same, but for what tests/parity/README.md names.
-
-What Salt 3007 answered is recorded: `make parity` asks it again, and has the rows that need a
-libvirtd, too.
-"""
+"""Salt 3007's ``virt`` and ours return the same, except for what tests/parity/README.md names. The
+answers of Salt 3007 are recorded: ``make parity`` records them again, with the rows that need a
+libvirtd."""
 
 import os
 import sys

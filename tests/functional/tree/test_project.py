@@ -1,4 +1,4 @@
-"""What stands around the code: workflows, hooks, templates, the version, the changelog."""
+"""Project files: workflows, hooks, templates, the version, and the changelog."""
 
 import json
 import re

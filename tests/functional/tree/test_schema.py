@@ -1,4 +1,4 @@
-"""What we make is valid by libvirt's own schemas."""
+"""Our XML is valid against libvirt's own schemas."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""How the tests are run: what may be skipped, what is installed, what ends with its parent."""
+"""How tests run: allowed skips, installed packages, and processes that end with their parent."""
 
 import os
 import signal

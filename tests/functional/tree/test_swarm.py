@@ -1,4 +1,5 @@
-"""A cloud of many hosts on one machine, tests/swarm: are the answers of its verbs right?"""
+"""A cloud of many hosts on one machine (tests/swarm): whether the answers of its verbs are
+right."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The page in a browser, before an API that answers from a cloud that is made up."""
+"""The page in a browser, with an API that answers from a simulated cloud."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The proxy of pages and guests by itself: those who are too many, and what fails beside it."""
+"""The proxy of pages and guests: connection limits, and failures."""
 
 import contextlib
 import socket

@@ -1,4 +1,5 @@
-"""What the engine virt_reach tells pages of the cloud: asked once for all, told as each may see."""
+"""The events that the engine virt_reach sends to pages: one query for all, and to each user what
+the rights allow."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""What Salt's loader would see in the adapters."""
+"""The adapters as Salt's loader loads them."""
 
 import ast
 from pathlib import Path

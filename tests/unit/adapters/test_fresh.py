@@ -1,4 +1,4 @@
-"""A long-lived process must not run half an old library, half a new one."""
+"""A long-lived process does not combine an old and a new library."""
 
 import importlib
 import os

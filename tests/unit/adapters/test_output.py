@@ -1,4 +1,4 @@
-"""What people see of salt-run virt.*: the outputter, without Salt."""
+"""The outputter of the runner's results, without Salt."""
 
 import importlib.util
 from pathlib import Path

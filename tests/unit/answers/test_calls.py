@@ -1,4 +1,4 @@
-"""Typed calls: what the master sends, what a host's handler gets, and what comes back."""
+"""Typed calls: the request of the master, the arguments of the host's handler, and the answer."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Random backups are no slower than others, but a machine may be."""
+"""Random backup runs can be slow on a busy machine."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""What make backup-random decides without a lab."""
+"""The decisions of ``make backup-random``, without a lab."""
 
 from tests.backup import steps
 from tests.backup.model import Model, digest

@@ -1,4 +1,4 @@
-"""Capabilities as libvirt reports them, and which guest they make possible."""
+"""Capabilities as libvirt reports them, and the guests that they permit."""
 
 import pytest
 

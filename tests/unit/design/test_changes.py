@@ -1,4 +1,4 @@
-"""What differs between the guest wanted and the guest that is."""
+"""The differences between the requested and the existing definition of a guest."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""A wish and a host's capabilities make a domain."""
+"""A spec and a host's capabilities result in a domain."""
 
 import pytest
 

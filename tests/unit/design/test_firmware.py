@@ -1,4 +1,4 @@
-"""Which firmware a definition asks libvirt for."""
+"""The firmware that a definition requests of libvirt."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Definitions that others made: what was not requested stays, whatever it is."""
+"""Definitions of other tools: settings that are not requested are kept."""
 
 import pytest
 

@@ -1,7 +1,5 @@
-"""Guests that Salt 3007 made: the same arguments again change nothing.
-
-Written down here is what libvirt 9.0 had of them; the devices of each are its own.
-"""
+"""Guests that Salt 3007 created: the same arguments change nothing. The definitions were recorded
+with libvirt 9.0."""
 
 import pytest
 

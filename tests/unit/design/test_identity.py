@@ -1,4 +1,4 @@
-"""Names of devices in the record: they outlive file names, targets and MACs."""
+"""Names of devices in the record: they are kept when files, targets or MAC addresses change."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Networks, pools and volumes: what was asked for as libvirt's XML, and what is refused."""
+"""Networks, pools and volumes: requests as libvirt's XML, and requests that are refused."""
 
 import pytest
 

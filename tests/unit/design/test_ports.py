@@ -1,4 +1,4 @@
-"""Places for devices that come while the guest runs."""
+"""PCI Express ports for devices that are attached while the guest runs."""
 
 import pytest
 

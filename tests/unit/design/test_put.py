@@ -1,4 +1,4 @@
-"""What a key is declared with is where its value goes."""
+"""The property that a key declares gets the value of the key."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a host's return event means."""
+"""The meaning of a host's return event."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Permissions to hand in a key: how long each is good, and what is left of one."""
+"""Permissions to submit a key: their validity, and their removal."""
 
 import json
 import os

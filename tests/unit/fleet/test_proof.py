@@ -1,4 +1,4 @@
-"""An answer is believed when the host that was asked has signed it, for this question."""
+"""An answer is accepted if the host that was asked has signed it for this job."""
 
 import pytest
 

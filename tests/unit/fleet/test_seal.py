@@ -1,4 +1,4 @@
-"""Keys in a pillar that only their receiver opens."""
+"""Sealed data in a pillar, which only its recipient can open."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What a host answers is looked at before anything reads it."""
+"""The structure of answers is validated before anything reads them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A master of masters: who is below its syndics is found by asking."""
+"""A master of masters finds the hosts below its syndics by asking."""
 
 import ast
 import pathlib

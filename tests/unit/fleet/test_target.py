@@ -1,4 +1,4 @@
-"""Which names virt:hosts keeps for hypervisors, by Salt's own reading of a compound target."""
+"""The names that ``virt:hosts`` reserves for hypervisors, as Salt reads a compound target."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""How long the hosts are waited for: by a clock of the test's own, and a bus without Salt."""
+"""Timeouts of requests to hosts, with a clock of the test and a bus without Salt."""
 
 import re
 from pathlib import Path

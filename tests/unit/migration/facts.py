@@ -1,4 +1,4 @@
-"""Reports of a guest and a host which fit each other; a test changes what it is about."""
+"""Reports of a guest and a host that match; a test changes its subject."""
 
 import copy
 from dataclasses import fields

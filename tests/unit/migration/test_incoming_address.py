@@ -1,4 +1,5 @@
-"""Each host says of itself where it is reached; the old meaning, of the other one, goes on."""
+"""The address at which a host receives guests, from its own configuration; the former meaning still
+works."""
 
 import pytest
 

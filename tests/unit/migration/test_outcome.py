@@ -1,4 +1,4 @@
-"""Every pair of states that two hosts can be found in."""
+"""Every combination of the states of two hosts."""
 
 import itertools
 

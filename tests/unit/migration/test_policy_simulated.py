@@ -1,7 +1,5 @@
-"""Migrations of every size, simulated as libvirt and QEMU report them, under each policy.
-
-Disks are copied first; then memory, pass over pass, what the guest wrote meanwhile again.
-"""
+"""Migrations of all sizes under each policy, simulated as libvirt and QEMU report them: disks
+first, then memory, pass by pass."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Proofs that two hosts show the same storage: names are none."""
+"""Proofs that two hosts have the same storage: equal names are none."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What virt.repair finds, says of it, and repairs: on hosts of plain data."""
+"""The findings of virt.repair, their messages and repairs, with hosts of plain data."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Tests of placement's account; its decisions are in tests/unit/placement/test_choose.py."""
+"""Tests of placement; its decisions are in test_choose.py."""
 
 # virt:placement by which only the guests' own sizes count
 NOTHING_BESIDE = {

@@ -1,4 +1,4 @@
-"""What a guest takes of a host: memory, huge pages, vCPUs, storage; and by which settings."""
+"""What a guest takes of a host: memory, huge pages, vCPUs and storage, with each setting."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
 """Random clouds, requests in any order: nothing is promised twice, and the host agrees with the
-master. Every seed can be run again by itself."""
+master. Each seed can be run by itself."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What a host tells becomes what placement counts with, field by field."""
+"""A host's answer becomes the facts of placement, field by field."""
 
 import re
 from dataclasses import replace

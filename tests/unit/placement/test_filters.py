@@ -1,4 +1,4 @@
-"""Each filter and weigher by itself: what it says, and where its limit is."""
+"""Each filter and weight by itself: its reason and its limit."""
 
 from dataclasses import replace
 

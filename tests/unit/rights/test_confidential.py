@@ -1,4 +1,5 @@
-"""What tells of other guests is marked where it is composed, and cut whatever became of it."""
+"""Information about other guests is marked where a message is composed, and removed from every
+answer."""
 
 import threading
 

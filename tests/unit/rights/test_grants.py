@@ -1,4 +1,4 @@
-"""What virt:rights says, and who asks: without a master."""
+"""Grants of ``virt:rights``, and the identity of the user, without a master."""
 
 import ast
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Texts of network configuration, before and after their fixed addresses are taken out."""
+"""Texts of network configuration, before and after their fixed addresses are removed."""
 
 import configparser
 

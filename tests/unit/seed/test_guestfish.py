@@ -1,4 +1,4 @@
-"""Which system on a disk is seeded, as libguestfs tells what is there."""
+"""The system on a disk that is seeded, as libguestfs reports it."""
 
 import pytest
 

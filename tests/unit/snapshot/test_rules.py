@@ -1,4 +1,4 @@
-"""The rules for snapshots: which kind, what going back loses, in which order they are deleted."""
+"""Rules for snapshots: the kind, what a revert loses, and the order of deletion."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What users may ask for, in all the shapes that Salt's documents show."""
+"""Arguments of guests in all forms that Salt's documentation shows."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Profiles as Salt's documents print them."""
+"""Profiles as Salt's documentation prints them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``virt.backed_up`` says what the runner's ``virt.backup_due`` says of the one guest."""
+"""``virt.backed_up`` reports the answer of the runner's ``virt.backup_due`` about one guest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where a guest is said to be that the state of its place does not find."""
+"""The location of a guest that the state does not find on its host."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the states of guests, snapshots, power and certificates do by the answers of their host."""
+"""States of guests, snapshots, power and certificates, with the answers of their host."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What differs of networks, pools and volumes, and what a state says of it: no libvirt."""
+"""Differences of networks, pools and volumes, and the answers of their states, without libvirt."""
 
 import pytest
 

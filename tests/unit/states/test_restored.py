@@ -1,4 +1,4 @@
-"""``virt.restored``: the master's verb is told what was said, and nothing else decides."""
+"""``virt.restored`` passes its arguments to the master's verb, which decides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What states decide and say."""
+"""Decisions and comments of states."""
 
 import pytest
 

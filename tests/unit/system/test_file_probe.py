@@ -1,4 +1,4 @@
-"""What is asked of files, each question by itself. With a hung file system: test_hung.py."""
+"""Questions about files, each by itself. test_hung.py has a file system that hangs."""
 
 import base64
 import errno

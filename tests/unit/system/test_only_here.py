@@ -1,8 +1,6 @@
-"""What replaces files, locks them, detaches processes and creates TLS contexts is in ``system``
-alone.
-
-Ruff bans the functions (``banned-api`` in pyproject.toml); here are the calls that it cannot see.
-"""
+"""Only ``system`` replaces files, locks them, detaches processes and creates TLS contexts. Ruff
+bans the functions (``banned-api`` in pyproject.toml); these tests find the calls that ruff cannot
+see."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""What make chaos decides without a lab: steps, what is known of the guests, what is broken."""
+"""The decisions of ``make chaos`` without a lab: steps, the model of the guests, and violations."""
 
 import copy
 import json

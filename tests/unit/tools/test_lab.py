@@ -1,4 +1,4 @@
-"""The parts of the lab that only think."""
+"""The parts of the lab that need no machine."""
 
 import os
 import subprocess

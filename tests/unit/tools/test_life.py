@@ -1,4 +1,4 @@
-"""The plan of ``make life`` covers what it promises, and its checks notice what is wrong."""
+"""The plan of ``make life`` covers what it promises, and its checks notice faults."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What `make mutation` changes: each mutant is a program that runs, and says something else."""
+"""The changes of ``make mutation``: each mutant is a program that runs and behaves differently."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Which runs of the tests a second run of the failures makes good."""
+"""The runs of tests that a second run of the failures turns into a success."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `make coverage` prints of lines that no test reaches."""
+"""The report of ``make coverage`` about lines that no test reaches."""
 
 from tests.lab import measured, paths
 from tests.tools import coverage, unreached

@@ -1,4 +1,4 @@
-"""Every property that is declared is read from, and written to, a recorded document."""
+"""Every declared property is read from, and written to, a recorded document."""
 
 import importlib
 import pkgutil

@@ -1,5 +1,5 @@
-"""What a host keeps of a guest whose place a backup took: a file that a crash leaves whole, and one
-that is damaged is named, never passed over."""
+"""The record of a replaced guest on its host: it survives a crash, and a damaged one is
+reported."""
 
 import json
 import os

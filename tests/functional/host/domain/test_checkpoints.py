@@ -1,5 +1,5 @@
-"""Checkpoints, from which backups take increments: on libvirt's test driver, which takes them of a
-guest that runs and takes none back of one that is off, and in real qcow2 files."""
+"""Checkpoints, from which backups take increments: with libvirt's test driver, which cannot restore
+those of a guest that is off, and in real qcow2 files."""
 
 import os
 import threading

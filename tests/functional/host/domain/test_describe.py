@@ -1,5 +1,5 @@
-"""What is said of one guest and its devices, and how its power is pressed: on libvirt's test
-driver, and for what that does not have on definitions as libvirt writes them."""
+"""The description of one guest and its devices, and its power buttons: with libvirt's test driver,
+and otherwise with definitions as libvirt writes them."""
 
 import re
 import struct

@@ -1,8 +1,6 @@
-"""A domain we made, defined in a real libvirt and read back, is no difference.
-
-QEMU's driver runs here inside this process (``qemu:///embed``), in a folder of its own:
-it parses, checks and completes definitions as the daemon does, and starts nothing.
-"""
+"""A domain of ours, defined in a real libvirt and read back, shows no difference. QEMU's driver
+runs in this process (``qemu:///embed``) with a folder of its own: it parses, checks and completes
+definitions as the daemon does, and starts nothing."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The clock of a guest that went back to earlier memory: set by its agent, or said to be wrong."""
+"""The clock of a guest after a revert to earlier memory: the guest agent sets it, or the answer
+says that it is wrong."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""One operation at a time on a guest of a host; and disks that others touch in between."""
+"""One operation at a time on a guest of a host, and concurrent changes of its disks."""
 
 import contextlib
 import fcntl

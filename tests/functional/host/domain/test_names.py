@@ -1,4 +1,4 @@
-"""The record of device names, after each verb that makes or changes a guest."""
+"""The record of device names after each verb that creates or changes a guest."""
 
 import subprocess
 

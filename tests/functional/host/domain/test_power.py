@@ -1,5 +1,5 @@
-"""virt.power: the verb is done where the guest is in a state for it, and libvirt is asked what
-became of it, all in one answer."""
+"""The power call: the verb is performed if the state of the guest permits it, and libvirt confirms
+the result, all in one answer."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a purge takes, what it leaves and says, on libvirt's test driver."""
+"""The files that a purge deletes and keeps, and its messages, with libvirt's test driver."""
 
 import logging
 import os

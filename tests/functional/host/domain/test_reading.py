@@ -1,4 +1,4 @@
-"""Reading and lifecycle on libvirt's test driver; what it did is read from raw libvirt."""
+"""Queries and lifecycle with libvirt's test driver; the results are read through libvirt itself."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What goes with a domain's definition, and in which ways libvirt is asked for it."""
+"""What is removed with a domain's definition, and the libvirt flags for it."""
 
 import calendar
 import os

@@ -1,4 +1,4 @@
-"""Renaming on libvirt's test driver, with real disks; and what a host says of a guest to come."""
+"""Renaming with libvirt's test driver and real disks, and a host's answer about a future guest."""
 
 import os
 

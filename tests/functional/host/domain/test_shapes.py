@@ -1,4 +1,4 @@
-"""The types that the master expects are those that hosts answer in, on libvirt's test driver."""
+"""The types that the master expects are those of the hosts' answers, with libvirt's test driver."""
 
 import pytest
 

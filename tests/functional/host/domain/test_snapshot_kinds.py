@@ -1,5 +1,5 @@
-"""Snapshots of guests with real disks, firmware and TPM, on a libvirtd of our own with QEMU: what
-is on the disks is read by qemu-io."""
+"""Snapshots of guests with real disks, firmware and TPM, in a private libvirtd with QEMU; qemu-io
+reads the disks."""
 
 import os
 import subprocess

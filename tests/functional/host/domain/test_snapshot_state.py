@@ -1,4 +1,4 @@
-"""What is saved beside a snapshot, and put back: of a guest whose files are these."""
+"""The files that are saved with a snapshot and restored."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Whether a guest has moved, by what both libvirts show; and what of it may go here."""
+"""Whether a guest has moved, from both libvirts, and what may be removed here."""
 
 # ruff: noqa: F811
 import os

@@ -1,4 +1,4 @@
-"""What an undone migration has made on its target: the target deletes it, when nobody uses it."""
+"""Files of a rolled back migration on its target: the target deletes them if they are unused."""
 
 import json
 import os

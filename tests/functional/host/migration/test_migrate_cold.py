@@ -1,4 +1,4 @@
-"""The definition of a stopped guest, as the other host can run it."""
+"""The definition of a stopped guest, adapted to the other host."""
 
 # ruff: noqa: F811
 import pytest

@@ -1,4 +1,5 @@
-"""A migration that is cut off between two of its lines: the guest is one, its newest data stay."""
+"""A migration that is interrupted between two of its lines: one guest remains, with its newest
+data."""
 
 import contextlib
 import os

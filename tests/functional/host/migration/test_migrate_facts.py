@@ -1,5 +1,5 @@
-"""What a guest and the other host tell before a move, of what tests/integration does not have: on
-libvirt's test driver, and on a libvirtd of our own where storage must be real."""
+"""The facts about a guest and its target before a migration that tests/integration does not have:
+with libvirt's test driver, and with a private libvirtd where storage must be real."""
 
 # ruff: noqa: F811
 import os

@@ -1,4 +1,4 @@
-"""A migration when others touch the guest in its last moments, and when its target is dead."""
+"""Concurrent changes of the guest at the end of a migration, and targets that died."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The images of thin disks on their way: nobody uses one that is not whole."""
+"""The images of thin disks during a migration: an incomplete one is never used."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The journal of a migration: one holder, whole on the disk, gone when it is over."""
+"""The journal of a migration: one holder, complete on disk, removed at the end."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""A move from its beginning to its end, where a host, the user or libvirt does not go along."""
+"""A migration from beginning to end if a host, the user or libvirt interferes."""
 
 # ruff: noqa: F811
 import contextlib

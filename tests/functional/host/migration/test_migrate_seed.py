@@ -1,4 +1,4 @@
-"""The volume that seeds a guest moves with it: from one libvirtd of our own to another one."""
+"""The seed volume of a guest moves with it, between two private libvirtds."""
 
 # ruff: noqa: F811
 import os

@@ -1,4 +1,4 @@
-"""Proofs of shared storage: marker files of two hosts, numbers of devices, volumes of pools."""
+"""Proofs of shared storage: marker files of two hosts, device numbers, volumes of pools."""
 
 import os
 import re

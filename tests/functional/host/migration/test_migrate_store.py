@@ -1,4 +1,4 @@
-"""Folders of a host through libvirt's pools, on the test driver; and what is based on what."""
+"""Folders of a host through libvirt's pools with the test driver, and their backing chains."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""A copy that we make tells how it goes, and can be ended."""
+"""A copy by Salt Virt reports its progress and can be aborted."""
 
 import pytest
 

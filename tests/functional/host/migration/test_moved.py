@@ -1,4 +1,4 @@
-"""A guest that left this host is not made here a second time by the host's own SLS."""
+"""A guest that left this host is not created here again by the host's own SLS."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""What a migration that ended badly left on the two hosts, and what makes it one guest again."""
+"""Recovery of interrupted migrations: one guest remains on one of the two hosts."""
 
 # ruff: noqa: F811
 import contextlib

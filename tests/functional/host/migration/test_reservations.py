@@ -1,4 +1,4 @@
-"""What a target has promised to guests on their way to it, as its libvirt's pools show it."""
+"""Reservations of a target for arriving guests, as its libvirt's pools show them."""
 
 # ruff: noqa: F811
 import contextlib

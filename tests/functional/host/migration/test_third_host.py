@@ -1,5 +1,5 @@
-"""A migration that was broken off, and its guest, which is on a third host by now: both of its own
-hosts do not find it, and the master does."""
+"""An interrupted migration whose guest is on a third host: neither of the two hosts finds the
+guest, but the master does."""
 
 # ruff: noqa: F811
 import pytest

@@ -1,4 +1,4 @@
-"""A broken-off migration whose target does not answer: what is noted of it, and ended later."""
+"""An interrupted migration whose target does not answer: its record, and its later end."""
 
 # ruff: noqa: F811
 import os

@@ -1,4 +1,4 @@
-"""A host whose Salt lacks the libvirt binding: every function says so, and what mends it."""
+"""A host whose Salt lacks the libvirt binding: every function reports it with the remedy."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""libvirt's events, from libvirt's test driver; the engine itself: tests/integration."""
+"""libvirt's events from libvirt's test driver; tests/integration tests the engine itself."""
 
 import threading
 import time

@@ -1,5 +1,5 @@
-"""Flags that come as text, as salt-api or a quoted value in an SLS gives them: ``False`` permits
-nothing. On libvirt's test driver."""
+"""Boolean arguments as text, from salt-api or a quoted value in an SLS: ``False`` permits nothing.
+With libvirt's test driver."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""What the host is, on libvirt's test driver; real hypervisors: tests/integration."""
+"""The description of the host with libvirt's test driver; tests/integration has real
+hypervisors."""
 
 import pytest
 

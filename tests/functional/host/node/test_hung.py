@@ -1,4 +1,4 @@
-"""A libvirt that hangs: it is noticed when it is asked for a connection, and in mid-work."""
+"""A libvirt that hangs, at the connection and during a call."""
 
 import contextlib
 import inspect

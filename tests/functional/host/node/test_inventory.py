@@ -1,4 +1,4 @@
-"""On libvirt's test driver; hosts of the lab are asked in tests/integration."""
+"""The inventory with libvirt's test driver; tests/integration queries the hosts of the lab."""
 
 import os
 import subprocess

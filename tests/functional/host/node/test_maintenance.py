@@ -1,4 +1,4 @@
-"""Files of a host's own: the mark of maintenance; and who may not read what is there."""
+"""Files of a host: the maintenance mark, and users who may not read the files."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a host tells its master of a job: whether it is at work, and when it made its last step."""
+"""A host's report about a job: whether it is running, and the time of its last step."""
 
 import os
 import shutil

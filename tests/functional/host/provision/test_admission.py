@@ -1,4 +1,4 @@
-"""Whether this host takes a guest: what it goes by, whose name is free, and what is asked when."""
+"""Admission by this host: its criteria, free names, and the order of checks."""
 
 # ruff: noqa: F811
 import os

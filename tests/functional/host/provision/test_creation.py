@@ -1,4 +1,4 @@
-"""A guest whose creation was interrupted: what each verb does with it, and what removes it."""
+"""A guest whose creation was interrupted: the behavior of each verb, and its removal."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""What we make is what libvirt takes, and what it gives back is no difference."""
+"""libvirt accepts our definitions, and reading them back shows no difference."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Making and purging guests on libvirt's test driver, with real disks."""
+"""Creation and removal of guests with libvirt's test driver and real disks."""
 
 import contextlib
 import json

@@ -1,7 +1,5 @@
-"""Changes that are said to be possible on a running guest are made on one.
-
-A guest without a system runs in an own QEMU driver (see test_domains.py), emulated.
-"""
+"""Changes that are announced as possible on a running guest are made on one. A guest without a
+system runs in a QEMU driver of its own (see test_domains.py), emulated."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The note on disks that are just being made, and what of them goes when their maker has died."""
+"""The journal of disks that are being created, and the cleanup after their process died."""
 
 import json
 import os

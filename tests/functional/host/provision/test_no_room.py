@@ -1,5 +1,5 @@
-"""A file system without room under what a verb writes: one line that says where, and nothing is
-changed or left."""
+"""A full file system below the files of a verb: one line names the location, and nothing is changed
+or left."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""The host admits by the master's policy and its own stricter one, whatever is asked of it: init,
-start, setmem, setvcpus, resize_disk, update."""
+"""The host admits by the master's policy and its own stricter one: init, start, setmem, setvcpus,
+resize_disk, update."""
 
 import gc
 import os

@@ -1,5 +1,5 @@
-"""What a running guest lacks of its definition, on a libvirtd of our own with emulated guests: it
-is tried again, and said by every call until the guest has it."""
+"""Pending changes of a running guest, in a private libvirtd with emulated guests: each call tries
+and reports them until the guest has them."""
 
 import contextlib
 import subprocess

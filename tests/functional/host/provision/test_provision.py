@@ -1,5 +1,5 @@
-"""Disks and guests that are made, copied, renamed and changed, where something is in the way: on
-libvirt's test driver, with real disks in its pools."""
+"""Creating, copying, renaming and changing disks and guests if something is in the way, with
+libvirt's test driver and real disks in its pools."""
 
 # ruff: noqa: F811
 import contextlib

@@ -1,4 +1,4 @@
-"""A disk that was made goes again when what it was made for fails: that file, used by nobody."""
+"""The removal of a new disk when its operation fails: only this file, if nothing uses it."""
 
 import os
 

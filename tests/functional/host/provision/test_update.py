@@ -1,4 +1,4 @@
-"""virt.update on libvirt's test driver: what is stored; live changes are tested in the lab."""
+"""virt.update with libvirt's test driver: the stored definition; the lab tests live changes."""
 
 import errno
 import hashlib

@@ -1,4 +1,5 @@
-"""Which files a snapshot's going changes, and who could need them, on libvirt's test driver."""
+"""The files that the deletion of a snapshot changes, and their users, with libvirt's test
+driver."""
 
 import contextlib
 from xml.etree import ElementTree

@@ -1,5 +1,5 @@
-"""Going back to a snapshot of which the guest, the host or QEMU has not all any more: it is refused
-before anything changes. On a libvirtd of our own with QEMU."""
+"""Reverts to a snapshot for which the guest, the host or QEMU lacks something: refused before
+anything changes. In a private libvirtd with QEMU."""
 
 import os
 

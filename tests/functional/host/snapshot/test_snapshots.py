@@ -1,4 +1,4 @@
-"""Snapshots on libvirt's test driver; with real disks: tests/integration."""
+"""Snapshots with libvirt's test driver; tests/integration has real disks."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""External snapshots: what goes, is merged or begins anew may be needed on this host, or on another
-one. libvirt's test driver keeps the layers' names and touches no file; with real ones:
-tests/integration/test_snapshots.py."""
+"""External snapshots: files that are deleted, merged or replaced may be needed on this host or
+another one. libvirt's test driver keeps the names of layers and changes no file;
+tests/integration/test_snapshots.py has real ones."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""Guests that the connection does not show: of libvirt's other drivers, of users' own libvirts."""
+"""Guests that the connection does not show: those of libvirt's other drivers and of users' own
+libvirts."""
 
 import os
 import time

@@ -1,5 +1,5 @@
-"""Hostile images as volumes of a real storage pool, by every door of pools and volumes: libvirt
-takes their formats from their content, and starts qemu-img by it."""
+"""Hostile images as volumes of a real storage pool, through each function of pools and volumes:
+libvirt detects their formats from their content and runs qemu-img accordingly."""
 
 import contextlib
 import errno

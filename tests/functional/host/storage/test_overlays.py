@@ -1,4 +1,4 @@
-"""Which guests have disks that are based on another disk: what is read for it."""
+"""Guests whose disks are based on another disk, and the files that are read to find them."""
 
 import os
 from xml.etree import ElementTree

@@ -1,4 +1,4 @@
-"""Folders in storage pools, and the version of new images, on a libvirtd of our own."""
+"""Folders in storage pools, and the version of new images, in a private libvirtd."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What goes with a storage pool, and with a volume; what stays, and why."""
+"""What is deleted with a storage pool or a volume, what is kept, and why."""
 
 # ruff: noqa: F811
 import contextlib

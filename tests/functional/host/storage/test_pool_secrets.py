@@ -1,4 +1,4 @@
-"""The secret of a storage pool's password: given once, told from another, and nobody else's."""
+"""The secret for a storage pool's password: stored once, changes detected, and not shared."""
 
 # ruff: noqa: F811
 import base64

@@ -1,4 +1,4 @@
-"""Pools and volumes on libvirt's test driver; with real disks: tests/integration."""
+"""Pools and volumes with libvirt's test driver; tests/integration has real disks."""
 
 import os
 

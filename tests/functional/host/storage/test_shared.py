@@ -1,4 +1,4 @@
-"""Storage that other hosts may have: what counts as this host's own, and who is asked."""
+"""Storage that other hosts may have: what belongs to this host alone, and which hosts are asked."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What no definition of this libvirt tells, or tells in another way, is not deleted either."""
+"""Files that no definition of this libvirt names directly are not deleted either."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""No guest starts on a volume while it is written over or copied. On a libvirtd of our own."""
+"""No guest starts on a volume while it is overwritten or copied. In a private libvirtd."""
 
 import os
 

@@ -1,7 +1,5 @@
-"""Who could reach a file: on libvirt's test driver, with real images and links.
-
-Each case is one way to need ``base``, and is found by one condition alone.
-"""
+"""The users of a file, with libvirt's test driver, real images and links. Each case is one way to
+need ``base``, found by a single condition."""
 
 import os
 import subprocess

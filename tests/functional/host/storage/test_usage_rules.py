@@ -1,4 +1,4 @@
-"""Who could reach a file, rule by rule: what counts, what is a doubt, and what neither is."""
+"""The users of a file, rule by rule: use, doubt, and neither."""
 
 # ruff: noqa: F811
 import contextlib

@@ -1,4 +1,4 @@
-"""The state of a guest's TPM, as a backup reads it."""
+"""The state of a guest's TPM as a backup reads it."""
 
 import os
 from xml.etree import ElementTree

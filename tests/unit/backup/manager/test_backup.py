@@ -1,4 +1,4 @@
-"""What the master makes of what hosts and targets say of backups, where it is not the usual."""
+"""Unusual answers of hosts and targets during backups, as the master treats them."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a target says that it has, when it says something else; which hosts are asked by that."""
+"""Invalid lists of backups from targets, and the hosts that the master queries because of them."""
 
 import json
 from types import SimpleNamespace

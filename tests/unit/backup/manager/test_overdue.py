@@ -1,4 +1,4 @@
-"""``virt.backup_due``: which guests are backed up, and which have a backup already."""
+"""``virt.backup_due``: the guests that are backed up, and those that have a recent backup."""
 
 import dataclasses
 

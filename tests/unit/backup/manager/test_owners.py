@@ -1,4 +1,4 @@
-"""A hypervisor says which UUID its guests have: another guest gets no backups of them."""
+"""A hypervisor that reports the UUID of another guest gets none of that guest's backups."""
 
 from types import SimpleNamespace
 

@@ -1,5 +1,4 @@
-"""A backup has taken the place of a guest, and that is confirmed or undone: what the master asks
-whom, on hosts of plain data."""
+"""Confirm or undo an in-place restore: the requests of the master to hosts of plain data."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the master makes of what targets keep: removed by their rules, read back."""
+"""Pruning and verification of targets, as the master evaluates their answers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records and stocks as tests need them."""
+"""Records and catalogs of backups for tests."""
 
 from saltvirt.backup.model import chains
 from saltvirt.backup.model.catalog import Catalog, StoredBackup

@@ -1,4 +1,4 @@
-"""Which backup of a guest is the newest good one."""
+"""The newest good backup of a guest."""
 
 from saltvirt.backup.model import age, record
 from saltvirt.backup.model.answers import ListedBackup

@@ -1,5 +1,4 @@
-"""The archive of what a guest has beside its disks: by its digests, and nobody can fill the memory
-of who restores it."""
+"""The archive of a guest's state files: digests are checked, and its size is limited."""
 
 import io
 import tarfile

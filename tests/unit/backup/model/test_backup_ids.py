@@ -1,4 +1,4 @@
-"""Names of backups: an order that no clock changes."""
+"""Names of backups: their order does not depend on a clock."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""How a guest says that it is to be backed up."""
+"""The backup schedule of a guest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a target has of a guest, and what of it is good."""
+"""The catalog of a target: its backups, and which of them are good."""
 
 from saltvirt.backup.model.catalog import StoredBackup
 from saltvirt.backup.model.verification import Verification

@@ -1,4 +1,4 @@
-"""Which disk is taken as an increment, and why another is not."""
+"""Disks that are read as an increment, and the reasons for which others are read in full."""
 
 import pytest
 from hypothesis import given

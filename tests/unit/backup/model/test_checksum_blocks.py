@@ -1,4 +1,4 @@
-"""Digests of pieces: in order, no overlap, all of a disk where it is whole."""
+"""Checksum blocks: ordered, without overlap, and covering the whole disk."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Paths in a guest, as a person gives them."""
+"""Paths of files in a guest, as users give them."""
 
 import pytest
 

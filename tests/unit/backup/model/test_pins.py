@@ -1,4 +1,4 @@
-"""Who stands on a backup."""
+"""The guests that run from a backup."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""``virt:backup``: targets with what is common to them, and what is wrong in one line."""
+"""``virt:backup``: targets and their common settings; each error is one line."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The record: read as it was written; what anybody else wrote is refused in one line."""
+"""The record of a backup: it is read as it was written, and invalid ones are refused in one
+line."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What stays at a target: what the rules say, never less than the only good one, whole chains."""
+"""Retention: the backups that rules keep, the only good one, and whole chains."""
 
 import dataclasses
 import datetime

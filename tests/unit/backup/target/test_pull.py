@@ -1,4 +1,5 @@
-"""What of a disk is read: by what the server says of zeros and of bitmaps, in pieces of a grid."""
+"""The parts of a disk that are read, from the server's report of zeros and bitmaps, in aligned
+blocks."""
 
 import random
 

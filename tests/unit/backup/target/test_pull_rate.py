@@ -1,4 +1,4 @@
-"""How fast a disk is read: ``virt:backup:bandwidth``."""
+"""The speed at which a disk is read: ``virt:backup:bandwidth``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which backups are read back, of all guests or of one."""
+"""The backups that are verified, of all guests or of one."""
 
 import pytest
 

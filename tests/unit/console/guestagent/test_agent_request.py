@@ -1,4 +1,4 @@
-"""What is asked of a guest's agent, and what is taken from it."""
+"""Requests to a guest agent, and the answers that are accepted."""
 
 import json
 

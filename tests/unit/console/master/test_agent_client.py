@@ -1,5 +1,5 @@
-"""The master's part of reaching guests: tickets, the way to a hypervisor that lies or is silent,
-what pages are told; without any guest."""
+"""The master's connection to guests: tickets, hypervisors that lie or do not answer, and messages
+to pages; without guests."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What a minion asks its master for: a guest's key is handed in, files are read in pieces."""
+"""Requests of a minion to its master: a guest's key is submitted, and files are read in parts."""
 
 import pytest
 

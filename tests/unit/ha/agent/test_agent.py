@@ -1,4 +1,4 @@
-"""The agent of high availability: what it keeps, sees and does, without libvirt's daemon."""
+"""The agent of high availability: its files, observations and actions, without libvirt's daemon."""
 
 import io
 import json

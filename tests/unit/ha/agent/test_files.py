@@ -1,5 +1,5 @@
-"""Whatever high availability writes down can be read again, and by the next version: of each Fact
-that is in a file the largest and the smallest one."""
+"""Every message in a file of high availability can be read again, also by the next version: the
+largest and the smallest one of each."""
 
 import dataclasses
 import importlib

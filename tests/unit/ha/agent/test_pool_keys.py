@@ -1,4 +1,4 @@
-"""Beats on a shared pool, where others may write: what a host has sealed is its word."""
+"""Heartbeats in a shared pool, to which others may write: only sealed ones are accepted."""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""A fence agent is a program that is told by its standard input; a small one stands in for those of
-ClusterLabs. tests/integration asks the real one."""
+"""Fence agents are programs that read their options from standard input. A small one replaces those
+of ClusterLabs here; tests/integration uses the real ones."""
 
 import contextlib
 import gc

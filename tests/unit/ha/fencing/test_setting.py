@@ -1,4 +1,4 @@
-"""A fence as a person writes it."""
+"""The setting of a fence as users write it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of high availability on the master; what it decides: tests/ha, test_ha.py."""
+"""Tests of high availability on the master; its decisions are tested in tests/unit/ha/model."""
 
 import copy
 

@@ -1,5 +1,5 @@
-"""The simulator's clouds with the real engine, its real files, in place of the master's decisions
-alone. It can be killed wherever it touches the world."""
+"""The simulator's clouds with the real engine and its files instead of the pure decisions. The
+engine can be killed at each external action."""
 
 import itertools
 import json

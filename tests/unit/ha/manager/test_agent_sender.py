@@ -1,4 +1,4 @@
-"""The engine's words on their way to the hosts."""
+"""The engine's messages to the hosts."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""``ha`` of virt.init and virt.deployed, and the room that is kept: over hosts that answer plain
-data."""
+"""``ha`` of virt.init and virt.deployed, and the reserve, with hosts of plain data."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The settings virt:ha."""
+"""The settings below ``virt:ha``."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""The verbs of high availability, over hosts that answer plain data."""
+"""The verbs of high availability, with hosts of plain data."""
 
 import json
 import time

@@ -1,5 +1,5 @@
-"""The real engine with its real files, in the simulator's clouds: the same ends as its decisions
-have there, and killed wherever it touches the world."""
+"""The real engine with its files in the simulator's clouds: the results equal those of the pure
+decisions, also if it is killed at an external action."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Fences at work: which begins, how its end is known, and what takes no proof's place."""
+"""Running fences: their start, the detection of their end, and results that are no proof."""
 
 import queue
 from types import SimpleNamespace

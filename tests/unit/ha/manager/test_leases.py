@@ -1,4 +1,4 @@
-"""Which guests' disks are leased by the locks that QEMU takes."""
+"""Guests whose disks are protected by leases: the locks that QEMU takes."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""What ties a guest to its host."""
+"""Local resources of a guest."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,5 @@
-"""Fences that other hosts run for the leader: whom it asks, whom it believes."""
+"""Fences that other hosts run for the leader: the hosts that it asks, and the answers that it
+accepts."""
 
 import threading
 

@@ -1,5 +1,5 @@
-"""Several masters agree on what persons want: the real engines with their own files, and the pure
-agents; what each of them hears of the others is what the hosts tell."""
+"""Several masters agree on the desired state: real engines with their own files, and pure agents. A
+master learns from the hosts what other masters have requested."""
 
 import json
 from dataclasses import replace

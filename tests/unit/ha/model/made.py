@@ -1,5 +1,5 @@
-"""Hosts, guests, agents and masters as tests of single decisions need them: three hosts, one
-master, a guest web1 that runs on h1, and nothing wrong. Each test changes what it is about."""
+"""Hosts, guests, agents and masters for tests of single decisions: three hosts, one master, and a
+guest web1 that runs on h1, all without faults. A test changes its subject."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""One step of an agent: whom it acknowledges, to whom it grants the lead, what it promises, by
-which registry it acts, how long it may feed its watchdog, and what it says."""
+"""One step of an agent: acknowledgements, the lead, votes, the registry, the time for which it may
+feed its watchdog, and its messages."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""What the agent of h1 does: its watchdog, its guests, its end; each condition on both sides."""
+"""Actions of the agent of h1 on its watchdog, its guests and itself; each condition on both
+sides."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""What an agent can tell: who knows which of its beats, whether a guest may come in, whether its
-watchdog is needed."""
+"""Facts that an agent derives: which peers know its heartbeats, whether a guest may arrive, and
+whether its watchdog is needed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What an agent knows after it has begun anew, and what it writes down before it says so."""
+"""The state of an agent after a restart, and what it writes before it announces it."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""How several masters agree on what persons want: which text goes around, who is asked for it,
-what becomes of a file that knew less."""
+"""Agreement of several masters on the desired state: the offered text, the hosts that are asked for
+it, and files that are outdated."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""One decision of a master: what it has heard, what it changes in the registry and when, whom it
-fences, and what it tells the hosts."""
+"""One decision of a master: heartbeats, changes of the registry, fences, and messages to the
+hosts."""
 
 from dataclasses import replace
 

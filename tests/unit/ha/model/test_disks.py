@@ -1,4 +1,4 @@
-"""A host that lost one pool of several: only guests that have something there are taken from it."""
+"""A host that has lost one of several pools: only guests that use this pool are moved."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""What is seen of a guest that fails while its host is well: ha.md has it in a table."""
+"""Failures of a guest whose host is well, as listed in ha.md."""
 
 from dataclasses import replace
 

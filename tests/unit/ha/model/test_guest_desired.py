@@ -1,4 +1,4 @@
-"""A guest that a person has just given to high availability, and what a person wants of one."""
+"""A guest that was just given to high availability, and desired states of guests."""
 
 from dataclasses import replace
 

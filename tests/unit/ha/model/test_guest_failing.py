@@ -1,4 +1,4 @@
-"""Guests that fail alone: how often they are tried again, where, and when all is forgiven."""
+"""Guests that fail alone: number and place of restarts, and when the attempts are reset."""
 
 from dataclasses import replace
 

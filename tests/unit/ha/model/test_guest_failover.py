@@ -1,5 +1,4 @@
-"""A guest whose host is in doubt, is gone, shuts down, or has lost its storage: when it is taken
-from there, and what is known of it after."""
+"""A guest whose host is in doubt, has failed, shuts down or has lost its storage."""
 
 from dataclasses import replace
 

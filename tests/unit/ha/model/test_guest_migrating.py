@@ -1,4 +1,4 @@
-"""A guest that migrates, or is to: where it goes, when it has arrived, what a failure leads to."""
+"""A migrating guest: target, arrival, and failures."""
 
 from dataclasses import replace
 

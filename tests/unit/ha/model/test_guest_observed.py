@@ -1,4 +1,4 @@
-"""What the leader sees of a guest: where a copy of it may run still, what its host is about."""
+"""The leader's view of a guest: where a copy of it may run, and the state of its host."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Guests that get a place: when, which host, why none; and how it is seen that they run there."""
+"""The placement of guests: time, host, reasons against it, and confirmation that they run."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A guest of which nothing is to be done, and the record after a row of the table."""
+"""A guest that needs no action, and its record after a row of the table."""
 
 from dataclasses import replace
 

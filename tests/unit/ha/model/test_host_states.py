@@ -1,4 +1,4 @@
-"""What the leader believes of a silent host: its own word, and what others tell of it since."""
+"""The leader's belief about a silent host: its own report, and later reports of others."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""What a leader says of a host: each condition of its table on both sides of its border, what a row
-changes in its record, and why nothing is done to one that is silent."""
+"""The leader's decisions about hosts: each condition of the table on both sides of its limit, the
+change of the record, and why nothing is done to a silent host."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which guests and hosts a decision may pass over: each condition by itself."""
+"""Guests and hosts that a decision may skip: each condition by itself."""
 
 from dataclasses import replace
 

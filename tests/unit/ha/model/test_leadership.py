@@ -1,4 +1,4 @@
-"""Who asks for the lead, in which term, who has it, and what he knows before he decides."""
+"""Election: candidates, terms, the leader, and what it knows before it decides."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What hosts and masters tell each other, what is kept, and what of it counts."""
+"""Messages between hosts and masters: what is stored, and what is valid."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Where a guest goes: which hosts take it, in which order, and why the others do not."""
+"""The placement of a guest: the hosts that accept it, their order, and the reasons of the
+others."""
 
 from dataclasses import replace
 

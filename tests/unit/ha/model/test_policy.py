@@ -1,4 +1,4 @@
-"""The times by which something is proven, and what becomes of guests when a host shuts down."""
+"""Timeouts of proofs, and what happens to guests when a host shuts down."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""What becomes of the guests when hosts die, and whether room is kept for it. Each host has 7.5 GiB
-for guests, so two of 3 GiB each."""
+"""The guests of failed hosts, and the reserve. Each host has 7.5 GiB for guests, which is enough
+for two guests of 3 GiB."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""Each condition of safety by itself, on both sides of its border: ha.md has them in words.
-The random clouds of tests/ha show that none is needed less."""
+"""Each safety condition by itself, on both sides of its limit, as ha-design.md lists them. The
+random simulations of tests/ha show that each is necessary."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The decisions of high availability: docs/how-to/ha.md."""
+"""The decisions of high availability: docs/explanation/ha-design.md."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Scenarios of the simulator, as a stranger writes them: docs/how-to/ha.md."""
+"""Scenarios of the simulator as users write them: docs/explanation/ha-design.md."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""An agent whose disk takes nothing, or is slow: it says nothing that is not there."""
+"""An agent whose disk is full or slow announces nothing that it has not stored."""
 
 from dataclasses import replace
 

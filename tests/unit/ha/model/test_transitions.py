@@ -1,4 +1,4 @@
-"""How a table is read, and that each of its rows can be."""
+"""Evaluation of the tables; each row can be reached."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What hosts and masters say to each other, wrong at any place: it is refused in one line, or is
-data. Nobody is believed in another's name, and nothing but an error of ours comes of it."""
+"""Invalid messages between hosts and masters: each is refused in one line or is valid data, no
+sender is accepted in the name of another, and no unexpected exception is raised."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Capabilities as plain data, from XML of machines that the lab is not."""
+"""Capabilities as plain data, from the XML of machines that the lab does not have."""
 
 from xml.etree import ElementTree
 

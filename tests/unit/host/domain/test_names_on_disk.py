@@ -1,4 +1,4 @@
-"""The names of domains by libvirt's files."""
+"""The names of domains from libvirt's files."""
 
 import pytest
 

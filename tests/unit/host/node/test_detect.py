@@ -1,4 +1,4 @@
-"""Hypervisors are found with one daemon, with modular daemons, and asleep behind a socket."""
+"""Detection of hypervisors with one daemon, with modular daemons, and with socket activation."""
 
 import os
 

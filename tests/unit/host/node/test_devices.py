@@ -1,4 +1,4 @@
-"""Host devices from libvirt's XML; real ones are read in tests/integration."""
+"""Host devices from libvirt's XML; tests/integration reads real ones."""
 
 from xml.etree import ElementTree
 

@@ -1,4 +1,4 @@
-"""What a disk is based on, by what its images' headers name, down to the last file."""
+"""The backing chain of a disk, from the headers of its images down to the last file."""
 
 import errno
 import stat

@@ -1,4 +1,4 @@
-"""What a definition says of the files that it names."""
+"""The files that a definition names."""
 
 import xml.etree.ElementTree as ET
 

@@ -1,4 +1,4 @@
-"""Whether a path is this host's alone: each sign for and against it, on folders as the kernel's."""
+"""Whether only this host can reach a path: each condition, with mounts as the kernel shows them."""
 
 import os
 import stat

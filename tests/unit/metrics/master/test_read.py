@@ -1,4 +1,4 @@
-"""What a master makes of the words of its own verbs."""
+"""The master's metrics from the answers of its own verbs."""
 
 import pytest
 

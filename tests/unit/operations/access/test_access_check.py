@@ -1,5 +1,5 @@
-"""The one place that all verbs pass, on a master without hosts: who is asked about, what is told,
-and what the page asks beside it."""
+"""The check that precedes every verb, on a master without hosts: subjects, messages, and the
+further calls of the page."""
 
 import inspect
 import types

@@ -1,4 +1,4 @@
-"""A limited user calls a verb: is it admitted, and what comes of it? The hosts are plain data."""
+"""Verbs called by a limited user: permission and result. The hosts are plain data."""
 
 # ruff: noqa: F811
 import uuid

@@ -1,4 +1,4 @@
-"""Who has deployed which guest, as the master writes it down: files of its own."""
+"""Owners of guests in the master's files."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""What the master makes of the hosts' answers, also of strange ones."""
+"""The hosts' answers about their inventory, also invalid ones."""
 
 import copy
 

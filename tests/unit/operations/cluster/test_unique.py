@@ -1,4 +1,4 @@
-"""Is a name free, when not every host answers? And what is settled when an answer is missing."""
+"""Whether a name is free if a host does not answer, and how a missing answer is resolved."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""``test=True`` of the runner says every reason against an operation, and changes nothing."""
+"""``test=True`` of the runner reports every reason against an operation, and changes nothing."""
 
 import pytest
 

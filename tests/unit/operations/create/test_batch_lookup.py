@@ -1,4 +1,4 @@
-"""Many are made at once, and one look at all hosts is for several of them."""
+"""Many guests are created at the same time, and several of them share a query of all hosts."""
 
 import threading
 import time

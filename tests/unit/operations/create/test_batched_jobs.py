@@ -1,4 +1,4 @@
-"""One job for all guests that wait for a host: who asks, who gets what, and what fails with it."""
+"""One job for all guests that wait for a host: requests, answers, and failures."""
 
 import os
 import threading

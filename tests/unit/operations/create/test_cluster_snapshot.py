@@ -1,5 +1,5 @@
-"""Many guests at once: how often hosts are asked, and what is found all the same. What counts as a
-job is said in tests/counted.py."""
+"""Many guests at once: the number of queries and their results. tests/counted.py defines what
+counts as a job."""
 
 import random
 import threading

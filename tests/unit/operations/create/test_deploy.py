@@ -1,4 +1,4 @@
-"""What a deployment plans, on a cloud of plain data."""
+"""The plan of a deployment, with a cloud of plain data."""
 
 import contextlib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A guest that is asked for: what was said, which host is asked to make it, what became of it."""
+"""The deployment of a guest: arguments, choice of the host, and result."""
 
 import contextlib
 import json

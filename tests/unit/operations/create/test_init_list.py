@@ -1,5 +1,5 @@
-"""salt-run virt.init of several names: one plan in one picture, a line of each. What counts as a
-job is said in tests/counted.py."""
+"""``salt-run virt.init`` of several names: one plan from one inventory, and one line for each
+guest. tests/counted.py defines what counts as a job."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""What a set of guests makes of those whose init was killed, on a cloud of plain data."""
+"""Deployments that find guests of a killed init, with a cloud of plain data."""
 
 import pytest
 

@@ -1,6 +1,5 @@
-"""What a verb by a guest's name costs when its host is where it was last seen: each job that the
-master publishes. What counts as one is said in tests/counted.py, why some take more than one in
-docs/how-to/runner.md."""
+"""Published jobs of a verb if the guest is on the host where it was last seen. tests/counted.py
+defines what counts as a job; docs/how-to/runner.md explains verbs with more than one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""start, stop and their kin by a guest's name: what is asked of whom, and what is said."""
+"""Power verbs by a guest's name: requests to hosts, and messages."""
 
 import pytest
 

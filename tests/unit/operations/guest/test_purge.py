@@ -1,4 +1,4 @@
-"""Removing a guest, on hosts of plain data: what each of the other hosts has to say first."""
+"""The removal of a guest with hosts of plain data: what other hosts must confirm first."""
 
 import pytest
 

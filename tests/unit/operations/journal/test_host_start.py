@@ -1,4 +1,4 @@
-"""Start events without end make no orchestrations without end."""
+"""The number of orchestrations for start events is limited."""
 
 import threading
 import time

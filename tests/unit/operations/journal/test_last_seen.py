@@ -1,4 +1,4 @@
-"""What is said of the guests of a host that does not respond."""
+"""The last known guests of a host that does not respond."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""Where a guest was last seen: one host is asked first, and nothing is believed that it does not
-say itself. What counts as a job is said in tests/counted.py."""
+"""The last known location of a guest: one host is asked first, and only its own answer is believed.
+tests/counted.py defines what counts as a job."""
 
 import os
 import re

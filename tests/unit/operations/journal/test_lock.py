@@ -1,4 +1,4 @@
-"""Locked files of the master: who holds one, and how long others wait."""
+"""Locked files of the master: the holder, and the timeout of others."""
 
 import fcntl
 import os

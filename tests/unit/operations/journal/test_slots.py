@@ -1,4 +1,4 @@
-"""Limits on migrations at once, between threads as between processes."""
+"""Limits on concurrent migrations, between threads and between processes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The plan is pure; the operation runs in the lab."""
+"""The pure plan of an evacuation; the operation runs in the lab."""
 
 import threading
 import time

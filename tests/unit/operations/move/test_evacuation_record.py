@@ -1,5 +1,5 @@
-"""What an evacuation moved away is known by what was observed, whatever was answered; and an
-evacuation has an end that a person can call for."""
+"""The record of an evacuation follows what was observed, not what was answered; an operator can end
+an evacuation."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The runner's migration, on a cloud of plain data."""
+"""The runner's migration, with a cloud of plain data."""
 
 import contextlib
 

@@ -1,5 +1,5 @@
-"""Evacuate and rebalance plan in one pass over what the hosts said once, and correct it by what the
-hosts answer. What counts as a job is said in tests/counted.py."""
+"""Evacuate and rebalance plan in one pass over one inventory, and correct the plan with the hosts'
+answers. tests/counted.py defines what counts as a job."""
 
 import importlib.util
 from collections import Counter

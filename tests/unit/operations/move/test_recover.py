@@ -1,4 +1,4 @@
-"""A broken-off migration that a person ends: who is asked, and whose the guest's key is then."""
+"""An interrupted migration that an operator ends: the hosts that are asked, and the guest's key."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Where a guest may go: what init honoured holds, and a target that refuses is replaced."""
+"""Possible targets of a guest: the requirements of init apply, and a target that refuses is
+replaced."""
 
 import pytest
 

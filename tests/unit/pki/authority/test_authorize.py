@@ -1,4 +1,4 @@
-"""Whom virt:hosts names as a hypervisor, by Salt's own reading of what the master accepted."""
+"""The hypervisors that ``virt:hosts`` names among the accepted minions, as Salt reads it."""
 
 import pytest
 

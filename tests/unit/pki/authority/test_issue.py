@@ -1,4 +1,4 @@
-"""What a host's certificate must be, when another takes its place, and how many it is given."""
+"""The certificates of a host: requirements, replacement, and their number."""
 
 import datetime
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""By which names hypervisors are known: no name is two hosts'."""
+"""The names of hypervisors: no name belongs to two hosts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a minion may ask the certificates' pillar for, word by word."""
+"""The requests that a minion may send to the pillar of certificates."""
 
 import base64
 

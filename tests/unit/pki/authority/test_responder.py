@@ -1,4 +1,4 @@
-"""Who gets which certificates, and in which mode, from the master's own configuration."""
+"""The hosts that get certificates, and the mode, from the master's configuration."""
 
 import pytest
 

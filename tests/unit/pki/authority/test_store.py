@@ -1,4 +1,4 @@
-"""The master's folder of authorities, the authorities in it, and what is revoked, step by step."""
+"""The master's folder of authorities, its authorities, and revocations, step by step."""
 
 import datetime
 import json

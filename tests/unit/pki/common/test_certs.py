@@ -1,4 +1,4 @@
-"""Keys and certificates as values: what they say, and what is none."""
+"""Keys and certificates as values, and invalid ones."""
 
 import datetime
 import ipaddress

@@ -1,4 +1,4 @@
-"""Files of the authorities that nothing spoils."""
+"""Files of the authorities cannot be damaged by interruptions."""
 
 import fcntl
 import os
