@@ -72,6 +72,13 @@ class ClusterSnapshot:
         """Return the hosts with all placed guests."""
         return [*self._cloud.values()]
 
+    def responding_host(self, name: str) -> facts.Host:
+        """Return the host with all placed guests. Raises Refused if it does not answer now."""
+        with self._lock:
+            if name not in self._cloud:
+                raise errors.Refused(f"{name}: {self.unreachable.get(name, 'does not answer')}")
+            return self._cloud[name]
+
     def place_guest(
         self,
         fleet: Fleet,

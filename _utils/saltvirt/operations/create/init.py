@@ -295,9 +295,9 @@ class Init:
         cluster, key = self.cluster, (kind_of(self.init_request), host)
         resources = cluster.local_resources.get(key)
         if resources is None:
-            [host_facts] = (item for item in cluster.hosts if item.name == host)
+            arguments = cluster.responding_host(host), self._host_request(host)
             resources = cluster.local_resources[key] = self.provider.local_resources(
-                self.fleet, self.init_request.name, host_facts, self._host_request(host)
+                self.fleet, self.init_request.name, *arguments
             )
         for reason in resources:
             with reasons:

@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("salt")
 
+from saltvirt import errors
 from saltvirt.fleet import progress, target
 from saltvirt.operations.cluster import unique
-from saltvirt.operations.create import cluster_snapshot, deploy
+from saltvirt.operations.core import operation
+from saltvirt.operations.create import cluster_snapshot, deploy, init
 from saltvirt.operations.create import request as request_module
 from saltvirt.placement import choose, facts, policy
 from tests.clock import Clock
@@ -131,6 +133,18 @@ def test_a_host_that_died_meanwhile_gets_nothing_more(tmp_path):
     assert seen.place_guest(cloud, one, one.request()).ranked[0].host != first
     cloud.dead.clear()
     assert seen.host_of("nobody") is None
+
+
+def test_a_host_that_died_is_named_where_a_guest_for_ha_is_checked(tmp_path):
+    """Another thread has asked the host again since the guest was placed on it."""
+    cloud, [one] = Cloud(tmp_path, hosts=2), wishes(1)
+    seen = cluster_snapshot.ClusterSnapshot(cloud, POLICY, provider=Keeper())
+    making = init.Init(cloud, POLICY, one, None, seen, provider=seen._provider)
+    making.ha_options = "kept"
+    cloud.dead.add("hv001")
+    seen.refresh_host(cloud, "hv001", guest_name="nobody")
+    with pytest.raises(errors.Refused, match="hv001: "):
+        making.check_resources("hv001", operation.Reasons(first=True))
 
 
 def test_a_busy_host_is_waited_for(tmp_path):
