@@ -24,12 +24,7 @@ def apply(spec: ClockSpec | None, domain: Domain, context: Context) -> None:
         return
     if (spec.utc, spec.adjustment, spec.timezone) != (None, None, None):
         _time(spec, domain.clock)
-    merge(
-        domain.clock, "timers", spec.timers,
-        key=lambda child: child.name,
-        edit=_timer,
-        make=lambda name: Timer(name=name),
-    )  # fmt: skip
+    merge(domain.clock, "timers", spec.timers, Timer, "name", _timer)
 
 
 def _time(spec: ClockSpec, clock: Clock) -> None:

@@ -92,31 +92,16 @@ def _model(spec: CpuSpec, cpu: Cpu) -> None:
     if is_given(spec.model) and is_given(spec.model.name) and spec.mode is None:
         cpu.mode = "custom"
         cpu.match = cpu.match or "exact"
-    merge(
-        cpu, "features", spec.features,
-        key=lambda child: child.name,
-        edit=lambda child, policy: setattr(child, "policy", policy),
-        make=lambda name: CpuFeature(name=name),
-    )  # fmt: skip
+    merge(cpu, "features", spec.features, CpuFeature, "name", "policy")
     for number, cell in enumerate(cpu.cells if spec.numa else ()):
         if cell.id is None:
             cell.id = number  # in libvirt's numbering
-    merge(
-        cpu, "cells", spec.numa,
-        key=lambda child: child.id,
-        edit=_cell,
-        make=lambda number: Cell(id=number),
-    )  # fmt: skip
+    merge(cpu, "cells", spec.numa, Cell, "id", _cell)
 
 
 def _cell(cell: Cell, spec: CellSpec) -> None:
     put(cell, spec, "cpus", "memory_kib", "discard", "memory_access")
-    merge(
-        cell, "distances", spec.distances,
-        key=lambda child: child.id,
-        edit=lambda child, value: setattr(child, "value", value),
-        make=lambda number: Sibling(id=number),
-    )  # fmt: skip
+    merge(cell, "distances", spec.distances, Sibling, "id", "value")
 
 
 def default(domain: Domain, context: Context) -> None:

@@ -58,18 +58,8 @@ def _trim(domain: Domain, changed_parts: list[str]) -> None:
 def _tune(tuning: CpuTuneSpec, domain: Domain) -> None:
     tune = domain.cputune
     put(tune, tuning)
-    merge(
-        tune, "vcpupins", tuning.vcpupin,
-        key=lambda child: child.vcpu,
-        edit=lambda child, value: setattr(child, "cpuset", value),
-        make=lambda number: VcpuPin(vcpu=number),
-    )  # fmt: skip
-    merge(
-        tune, "iothreadpins", tuning.iothreadpin,
-        key=lambda child: child.iothread,
-        edit=lambda child, value: setattr(child, "cpuset", value),
-        make=lambda number: IothreadPin(iothread=number),
-    )  # fmt: skip
+    merge(tune, "vcpupins", tuning.vcpupin, VcpuPin, "vcpu", "cpuset")
+    merge(tune, "iothreadpins", tuning.iothreadpin, IothreadPin, "iothread", "cpuset")
     _schedulers(tuning, domain)
     _resctrl(tuning, tune)
 

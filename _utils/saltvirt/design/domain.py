@@ -52,10 +52,10 @@ def new_context(spec: GuestSpec, caps: Caps, inputs: GuestInputs | None = None) 
     Raises Unsupported if no hypervisor of the host matches.
     """
     guest, virt_type = caps.choose(spec.arch, spec.os_type, spec.hypervisor)
-    guest_context = Context(caps, guest, virt_type, inputs or GuestInputs())
+    context = Context(caps, guest, virt_type, inputs or GuestInputs())
     if virt_type == "qemu" and spec.hypervisor is None and guest.arch == caps.host.arch:
-        guest_context.warnings.append(NO_KVM)
-    return guest_context
+        context.warnings.append(NO_KVM)
+    return context
 
 
 def build(
@@ -68,20 +68,20 @@ def build(
 
     spec: saltvirt.spec.guest.GuestSpec. caps: saltvirt.design.caps.Caps.
     inputs: what the caller decided, :class:`saltvirt.design.context.GuestInputs`.
-    warnings: a list to which sentences for the user are added.
+    warnings: a list to which warnings for the user are appended.
 
     Raises InvalidInput or Unsupported.
     """
-    guest_context = new_context(spec, caps, inputs)
+    context = new_context(spec, caps, inputs)
     if warnings is not None:
-        warnings.extend(guest_context.warnings)
-    domain = Domain(type=guest_context.virt_type, name=spec.name, uuid=guest_context.inputs.uuid)
-    _machine(spec, domain, guest_context)
-    _settings(spec, domain, guest_context)
-    _defaults(spec, domain, guest_context)
-    _new_devices(spec, domain, guest_context)
-    ports.apply(spec, domain, guest_context)
-    ports.default(spec, domain, guest_context)
+        warnings.extend(context.warnings)
+    domain = Domain(type=context.virt_type, name=spec.name, uuid=context.inputs.uuid)
+    _machine(spec, domain, context)
+    _settings(spec, domain, context)
+    _defaults(spec, domain, context)
+    _new_devices(spec, domain, context)
+    ports.apply(spec, domain, context)
+    ports.default(spec, domain, context)
     return domain
 
 
@@ -102,18 +102,18 @@ def amend(
     Raises InvalidInput or Unsupported.
     """
     domain = actual.copy()
-    guest_context = existing_context(domain, caps, inputs)
-    guest_context.warnings = warnings if warnings is not None else []
-    _settings(spec, domain, guest_context)
+    context = existing_context(domain, caps, inputs)
+    context.warnings = warnings if warnings is not None else []
+    _settings(spec, domain, context)
     if spec.guest_agent is not None:
-        chardevs.agent(domain, guest_context, spec.guest_agent)
-    if spec.disks is not None and guest_context.container:
-        container.check(spec, domain, guest_context)
+        chardevs.agent(domain, context, spec.guest_agent)
+    if spec.disks is not None and context.container:
+        container.check(spec, domain, context)
     elif spec.disks is not None:
-        _amend_disks(spec, actual, domain, guest_context)
+        _amend_disks(spec, actual, domain, context)
     if spec.nics is not None:
-        _amend_nics(spec, domain, guest_context)
-    ports.apply(spec, domain, guest_context)
+        _amend_nics(spec, domain, context)
+    ports.apply(spec, domain, context)
     if boot.ordered(spec):
         domain.os.boots = []  # libvirt accepts only one of the two notations
         boot.give_way(domain, actual)
@@ -127,47 +127,47 @@ def existing_context(domain: Domain, caps: Caps, inputs: GuestInputs | None = No
     return Context(caps, guest, virt_type, inputs or GuestInputs())
 
 
-def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, guest_context: Context) -> None:
+def _amend_disks(spec: GuestSpec, actual: Domain, domain: Domain, context: Context) -> None:
     """Apply the disks, and update the guest's record accordingly. If another program created the
     guest, the record is created when Salt Virt creates a disk for it."""
     if domain.record:
         identity.upgrade(domain)
     recorded_names = identity.disk_names(domain)
-    pairs = disks.amend(spec, domain, guest_context)
+    pairs = disks.amend(spec, domain, context)
     for disk_spec, disk, _source in pairs:
-        guest_context.inputs.removed[f"disks:{disk.target}"] = disk_spec.removed_fields()
+        context.inputs.removed[f"disks:{disk.target}"] = disk_spec.removed_fields()
     _forget(actual, domain)
     # a disk that was detached may be attached as another target
     for own_disk in domain.record.disks:
-        current_disk = next(
-            (disk for disk in domain.disks if disk_locations(disk) & own_locations(own_disk)), None
-        )
-        own_disk.target = current_disk.target if current_disk else own_disk.target
-    _record(spec, domain, guest_context)
+        locations = own_locations(own_disk)
+        for disk in domain.disks:
+            if disk_locations(disk) & locations:
+                own_disk.target = disk.target
+                break
+    _record(spec, domain, context)
     if domain.record:
-        _forget_renamed(domain, recorded_names, guest_context)
+        _forget_renamed(domain, recorded_names, context)
         for disk_spec, disk, source in pairs:
-            if not _is_seed(disk_spec, guest_context):
+            if not _is_seed(disk_spec, context):
                 identity.name_disk(domain.record, disk_spec.name, disk, source)
         identity.forget_disks(domain)
 
 
-def _forget_renamed(
-    domain: Domain, recorded_names: Mapping[str, str], guest_context: Context
-) -> None:
+def _forget_renamed(domain: Domain, recorded_names: Mapping[str, str], context: Context) -> None:
     """Remove the previous names of renamed disks from the record. recorded_names: {target:
     name}."""
-    for name, target in (guest_context.inputs.disk_targets or {}).items():
+    targets = context.inputs.disk_targets or {}
+    for name, target in targets.items():
         old = recorded_names.get(target)
         named_disk = identity.entry(domain.record, old) if old and old != name else None
-        if named_disk is not None and old not in (guest_context.inputs.disk_targets or {}):
+        if named_disk is not None and old not in targets:
             domain.record.devices.disks.remove(named_disk)
 
 
-def _amend_nics(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    pairs = nics.amend(spec, domain, guest_context)
+def _amend_nics(spec: GuestSpec, domain: Domain, context: Context) -> None:
+    pairs = nics.amend(spec, domain, context)
     for nic_spec, nic in pairs:
-        guest_context.inputs.removed[f"nics:{nic.mac}"] = nic_spec.removed_fields()
+        context.inputs.removed[f"nics:{nic.mac}"] = nic_spec.removed_fields()
     if domain.record:
         for nic_spec, nic in pairs:
             if nic_spec.name and nic.mac:
@@ -175,9 +175,9 @@ def _amend_nics(spec: GuestSpec, domain: Domain, guest_context: Context) -> None
         identity.forget_nics(domain)
 
 
-def _is_seed(disk: DiskSpec, guest_context: Context) -> bool:
+def _is_seed(disk: DiskSpec, context: Context) -> bool:
     """Whether a disk is the drive of the cloud-init volume, which has no name of the user."""
-    source = guest_context.inputs.sources.get(disk.name)
+    source = context.inputs.sources.get(disk.name)
     return disk.removable and source is not None and source.created
 
 
@@ -192,10 +192,10 @@ def _forget(actual: Domain, domain: Domain) -> None:
             domain.record.disks.remove(own_disk)
 
 
-def _record(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+def _record(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Record the disks that were created."""
     for disk in spec.disks or ():
-        source = guest_context.inputs.sources.get(disk.name)
+        source = context.inputs.sources.get(disk.name)
         if source is None or not source.created:
             continue
         for domain_disk in domain.disks:
@@ -206,47 +206,42 @@ def _record(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
                 domain.record.disks.append(own_disk)
 
 
-def _machine(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+def _machine(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Set OS type, architecture and the canonical name of the machine, which does not change when
     QEMU is updated, so that the guest keeps its hardware and can migrate."""
-    domain.os.type, domain.os.arch = guest_context.guest.os_type, guest_context.guest.arch
-    domain.emulator = guest_context.guest.emulator(guest_context.virt_type)
+    domain.os.type, domain.os.arch = context.guest.os_type, context.guest.arch
+    domain.emulator = context.guest.emulator(context.virt_type)
     if spec.machine:
-        domain.os.machine = guest_context.guest.machine(spec.machine)
+        domain.os.machine = context.guest.machine(spec.machine)
         if not domain.os.machine:
-            raise Unsupported(
-                f"machine {spec.machine!r}: this host's {guest_context.virt_type} has none"
-            )
-    elif guest_context.domain and guest_context.domain.machine:
-        domain.os.machine = guest_context.domain.machine
-    elif guest_context.xen and guest_context.guest.os_type == "hvm":
-        domain.os.machine = guest_context.guest.machine("xenfv")
-    if guest_context.xen and guest_context.guest.os_type == "hvm" and guest_context.guest.loader:
-        domain.os.loader, domain.os.loader_type = guest_context.guest.loader, "rom"
-    if (
-        guest_context.xen
-        and guest_context.guest.os_type == "xen"
-        and not is_given(spec.boot and spec.boot.kernel)
-    ):
+            raise Unsupported(f"machine {spec.machine!r}: this host's {context.virt_type} has none")
+    elif context.domain and context.domain.machine:
+        domain.os.machine = context.domain.machine
+    elif context.xen and context.guest.os_type == "hvm":
+        domain.os.machine = context.guest.machine("xenfv")
+    os_type = context.guest.os_type if context.xen else None
+    if os_type == "hvm" and context.guest.loader:
+        domain.os.loader, domain.os.loader_type = context.guest.loader, "rom"
+    if os_type == "xen" and not is_given(spec.boot and spec.boot.kernel):
         domain.bootloader = PYGRUB
 
 
-def _settings(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Apply all settings that are not lists of devices, of new and existing guests."""
     for name in ("title", "description", "on_poweroff", "on_reboot", "on_crash"):
         if getattr(spec, name) is not None:
             setattr(domain, name, getattr(spec, name))
-    memory.apply(spec.memory, domain, guest_context)
-    cpu.apply(spec.cpu, domain, guest_context)
-    cputune.apply(spec.cpu, domain, guest_context)
-    numatune.apply(spec.numatune, domain, guest_context)
-    boot.apply(spec, domain, guest_context)
-    features.apply(spec.features, domain, guest_context)
-    clock.apply(spec.clock, domain, guest_context)
-    graphics.apply(spec.graphics, domain, guest_context)
-    chardevs.apply(spec, domain, guest_context)
-    devices.apply(spec, domain, guest_context)
-    hostdevs.apply(spec, domain, guest_context)
+    memory.apply(spec.memory, domain, context)
+    cpu.apply(spec.cpu, domain, context)
+    cputune.apply(spec.cpu, domain, context)
+    numatune.apply(spec.numatune, domain, context)
+    boot.apply(spec, domain, context)
+    features.apply(spec.features, domain, context)
+    clock.apply(spec.clock, domain, context)
+    graphics.apply(spec.graphics, domain, context)
+    chardevs.apply(spec, domain, context)
+    devices.apply(spec, domain, context)
+    hostdevs.apply(spec, domain, context)
     memory.agree(spec, domain)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)
@@ -260,39 +255,38 @@ def _entry(record: GuestRecord, key: str, value: str) -> None:
     record.entries.append(MetadataEntry(key=key, value=value))
 
 
-def _defaults(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+def _defaults(spec: GuestSpec, domain: Domain, context: Context) -> None:
     """Set the defaults of a new guest."""
     domain.on_poweroff = domain.on_poweroff or "destroy"
     domain.on_reboot = domain.on_reboot or "restart"
     domain.on_crash = domain.on_crash or "destroy"
-    boot.default(spec, domain, guest_context)
-    cpu.default(domain, guest_context)
-    clock.default(domain, guest_context)
-    features.default(domain, guest_context, spec.features)
-    chardevs.default(domain, guest_context)
-    chardevs.agent(domain, guest_context, spec.guest_agent)
-    devices.default(domain, guest_context, spec)
-    graphics.inputs(domain, guest_context)
+    boot.default(spec, domain, context)
+    cpu.default(domain, context)
+    clock.default(domain, context)
+    features.default(domain, context, spec.features)
+    chardevs.default(domain, context)
+    chardevs.agent(domain, context, spec.guest_agent)
+    devices.default(domain, context, spec)
+    graphics.inputs(domain, context)
     domain.record.version = RECORD_VERSION
 
 
-def _new_devices(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
-    if guest_context.container:
-        container.apply(spec, domain, guest_context)
+def _new_devices(spec: GuestSpec, domain: Domain, context: Context) -> None:
+    if context.container:
+        container.apply(spec, domain, context)
     else:
-        _new_disks(spec, domain, guest_context)
+        _new_disks(spec, domain, context)
     for nic in spec.nics or ():
-        domain.interfaces.append(nics.build(nic, guest_context))
+        domain.interfaces.append(nics.build(nic, context))
 
 
-def _new_disks(spec: GuestSpec, domain: Domain, guest_context: Context) -> None:
+def _new_disks(spec: GuestSpec, domain: Domain, context: Context) -> None:
     used_targets = disks.target_names(spec.disks or ())
     identity.begin_names(domain.record)
     for disk in spec.disks or ():
-        disk_device = domain.disks.append(disks.build(disk, domain, guest_context, used_targets))
-        if not _is_seed(disk, guest_context):
-            identity.name_disk(
-                domain.record, disk.name, disk_device, disks.source_of(disk, guest_context)
-            )
-    _record(spec, domain, guest_context)
-    disks.controllers(domain, guest_context)
+        device = domain.disks.append(disks.build(disk, domain, context, used_targets))
+        if not _is_seed(disk, context):
+            source = disks.source_of(disk, context)
+            identity.name_disk(domain.record, disk.name, device, source)
+    _record(spec, domain, context)
+    disks.controllers(domain, context)

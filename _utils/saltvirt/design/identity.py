@@ -84,17 +84,12 @@ def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
     belong to another disk in the definition."""
     stored_names, by_target = disk_names(stored), dict[str, str]()
     for disk in running.disks:
-        same = (
-            stored_disk
-            for stored_disk in stored.disks
-            if disk_locations(stored_disk) & disk_locations(disk)
-        )
-        match = next(same, None)
-        name = (
-            stored_names.get(match.target or "")
-            if match
-            else _name_in_file(running.name or "", disk)
-        )
+        locations = disk_locations(disk)
+        match = next((item for item in stored.disks if disk_locations(item) & locations), None)
+        if match:
+            name = stored_names.get(match.target or "")
+        else:
+            name = _name_in_file(running.name or "", disk)
         if name:
             by_target[disk.target or ""] = name
     return by_target
@@ -102,17 +97,13 @@ def running_disk_names(running: Domain, stored: Domain) -> dict[str, str]:
 
 def disk_named(domain: Domain, name: str) -> Disk | None:
     """The disk that was recorded under a name; None if there is none."""
-    recorded_names = disk_names(domain)
-    return next(
-        (disk for disk in domain.disks if recorded_names.get(disk.target or "") == name), None
-    )
+    names = disk_names(domain)
+    return next((disk for disk in domain.disks if names.get(disk.target or "") == name), None)
 
 
 def entry(record: GuestRecord, name: str) -> NamedDisk | None:
     """The NamedDisk of a name."""
-    return next(
-        (named_disk for named_disk in record.devices.disks if named_disk.name == name), None
-    )
+    return next((item for item in record.devices.disks if item.name == name), None)
 
 
 def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None = None) -> None:
@@ -147,11 +138,9 @@ def forget_disks(domain: Domain) -> None:
     """Remove the names of disks that the guest no longer has from its record, except disks that
     were created for it and were detached by a revert or by libvirt rather than by an update."""
     current_names = set(disk_names(domain).values())
-    created_locations = [own_locations(own_disk) for own_disk in domain.record.disks]
+    created: set[Location] = set().union(*map(own_locations, domain.record.disks))
     for named_disk in domain.record.devices.disks:
-        if named_disk.name not in current_names and not any(
-            named_locations(named_disk) & made_locations for made_locations in created_locations
-        ):
+        if named_disk.name not in current_names and not named_locations(named_disk) & created:
             domain.record.devices.disks.remove(named_disk)
 
 
@@ -228,18 +217,15 @@ def seeded_disk(domain: Domain) -> Disk | None:
 def nic_names(domain: Domain) -> dict[str, str]:
     """{MAC in lower case: name} of the interfaces whose name is recorded."""
     macs = {(nic.mac or "").lower() for nic in domain.interfaces}
-    by_mac = {
-        (named_nic.mac or "").lower(): named_nic.name or "" for named_nic in _interfaces(domain)
-    }
+    by_mac = {(item.mac or "").lower(): item.name or "" for item in _interfaces(domain)}
     return {mac: name for mac, name in by_mac.items() if mac in macs}
 
 
 def nic_named(domain: Domain, name: str) -> Interface | None:
     """The interface that was recorded under a name; None if there is none."""
-    recorded_names = nic_names(domain)
+    names = nic_names(domain)
     return next(
-        (nic for nic in domain.interfaces if recorded_names.get((nic.mac or "").lower()) == name),
-        None,
+        (nic for nic in domain.interfaces if names.get((nic.mac or "").lower()) == name), None
     )
 
 
@@ -315,12 +301,9 @@ def fill(old: Domain, new: Domain, macs: Mapping[str, str] | None = None) -> Non
         begin_names(new.record)
     names, recorded_names = disk_names(source), disk_names(new)
     for disk in new.disks:
-        name = names.get(disk.target or "")
-        if (
-            name
-            and (disk.target or "") not in recorded_names
-            and name not in recorded_names.values()
-        ):
+        target = disk.target or ""
+        name = names.get(target)
+        if name and target not in recorded_names and name not in recorded_names.values():
             name_disk(new.record, name, disk)
     macs_now = {(nic.mac or "").lower() for nic in new.interfaces}
     for mac, name in nic_names(source).items():

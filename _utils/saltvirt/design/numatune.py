@@ -10,7 +10,7 @@ from saltvirt.xml.domain.numatune import MemNode
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.numatune import NumaTuneSpec
+    from saltvirt.spec.numatune import NumaMemorySpec, NumaTuneSpec
     from saltvirt.xml.domain.domain import Domain
 
 
@@ -24,9 +24,8 @@ def apply(spec: NumaTuneSpec | None, domain: Domain, context: Context) -> None:
     memory = value_or_none(spec.memory)
     if memory and is_given(memory.nodeset) and memory.placement is None:
         tune.placement = None  # libvirt drops the nodes if placement is auto
-    merge(
-        tune, "memnodes", spec.memnodes,
-        key=lambda child: child.cellid,
-        edit=lambda child, value: put(child, value, "mode", "nodeset"),
-        make=lambda number: MemNode(cellid=number),
-    )  # fmt: skip
+    merge(tune, "memnodes", spec.memnodes, MemNode, "cellid", _node)
+
+
+def _node(node: MemNode, spec: NumaMemorySpec) -> None:
+    put(node, spec, "mode", "nodeset")

@@ -67,15 +67,15 @@ def merge(
     element: Element,
     name: str,
     desired: Mapping[Any, Any] | None,
-    *,
-    key: Callable[[Any], Any],
-    edit: Callable[[Any, Any], object],
-    make: Callable[[Any], Element],
+    kind: type[Element],
+    key: str,
+    edit: str | Callable[[Any, Any], object],
 ) -> None:
     """Edit keyed children: ``desired`` is {key: value}, and complete.
 
-    If a value is REMOVE, only that child is removed, and the others are kept. key(child) -> its
-    key; edit(child, value) changes it; make(key) -> a new child.
+    If a value is REMOVE, only that child is removed, and the others are kept. kind: of the
+    children. key: the property that identifies a child. edit: the property of the value, or
+    edit(child, value).
     """
     if desired is None:
         return
@@ -83,7 +83,7 @@ def merge(
     if desired is REMOVE:
         setattr(element, name, [])
         return
-    existing = {key(child): child for child in view}
+    existing = {getattr(child, key): child for child in view}
     if REMOVE not in desired.values():
         desired = {**{word: REMOVE for word in existing if word not in desired}, **desired}
     for word, value in desired.items():
@@ -93,5 +93,8 @@ def merge(
                 view.remove(child)
             continue
         if child is None:
-            child = view.append(make(word))
-        edit(child, value)
+            child = view.append(kind(**{key: word}))
+        if isinstance(edit, str):
+            setattr(child, edit, value)
+        else:
+            edit(child, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.design.source import disk_locations
@@ -84,9 +85,7 @@ def changes(
 
 
 def _not_live(change: Change) -> Change:
-    return Change(
-        change.subject, change.path, change.old, change.new, change.action, False, change.xml
-    )
+    return replace(change, live=False)
 
 
 def _settings(desired: Domain, actual: Domain) -> Iterator[Change]:
@@ -139,46 +138,31 @@ def _disks(
     for target, disk in existing.items():
         if target not in requested:
             live = disk.bus in HOTPLUG and not moves(disk)
-            yield Change(
-                "disks",
-                f"disks:{target}",
-                disk.source.location(),
-                None,
-                "detach",
-                live,
-                _text(disk),
-            )
+            location = disk.source.location()
+            yield Change("disks", f"disks:{target}", location, None, "detach", live, _text(disk))
     for target, disk in requested.items():
+        path = f"disks:{target}"
         if target not in existing:
             live = disk.bus in HOTPLUG and not moves(disk)
-            yield Change(
-                "disks",
-                f"disks:{target}",
-                None,
-                disk.source.location(),
-                "attach",
-                live,
-                _text(disk),
-            )
+            location = disk.source.location()
+            yield Change("disks", path, None, location, "attach", live, _text(disk))
         else:
-            yield from _disk(disk, existing[target], removed.get(f"disks:{target}", ()))
+            yield from _disk(disk, existing[target], removed.get(path, ()))
 
 
 def _disk(desired: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Change]:
     new, old = normal.devices(desired, actual, removed)
     names = _differing(new, old)
     path = f"disks:{desired.target}"
+    before, after = actual.source.location(), desired.source.location()
     medium = desired.removable_medium and set(names) <= {"source", "empty", "driver_type"}
     if names and medium:
-        places = (actual.source.location(), desired.source.location())
-        yield Change("disks", path, *places, "medium", True, _text(desired))
+        yield Change("disks", path, before, after, "medium", True, _text(desired))
         return
     if {"source", "empty"} & set(names):
-        places = (actual.source.location(), desired.source.location())
-        yield Change("disks", path, places[0], None, "detach", actual.bus in HOTPLUG, _text(actual))
-        yield Change(
-            "disks", path, None, places[1], "attach", desired.bus in HOTPLUG, _text(desired)
-        )
+        live = actual.bus in HOTPLUG, desired.bus in HOTPLUG
+        yield Change("disks", path, before, None, "detach", live[0], _text(actual))
+        yield Change("disks", path, None, after, "attach", live[1], _text(desired))
         return
     for name in names:
         yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(desired))

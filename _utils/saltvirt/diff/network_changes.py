@@ -63,9 +63,8 @@ def changes(desired: Network, actual: Network) -> list[NetworkChange]:
         if old.get(path) != new.get(path):
             # a list can belong to an element that does not exist yet
             moved = moved or path[0] in ("ips", "forward")
-            differences.append(
-                NetworkChange("/".join(map(str, path)), old.get(path), new.get(path))
-            )
+            text = "/".join(map(str, path))
+            differences.append(NetworkChange(text, old.get(path), new.get(path)))
     return differences + list(_lists(desired, actual, restart=moved))
 
 
@@ -117,8 +116,6 @@ def _leaves(data: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, An
     for key, value in data.items():
         if isinstance(value, dict) and value:
             yield from _leaves(value, (*path, key))
-        elif isinstance(value, list):
-            yield (*path, key), value
         else:
             yield (*path, key), value
 
