@@ -53,11 +53,14 @@ def key(
     name: str | None = None,
     repr: bool = True,
     xml: Prop[Any] | type[Spec] | None = None,
+    required: bool = False,
 ) -> Any:
     """Declare a field of a Spec. ``parse(value, argument)`` checks the value; ``name`` is the
     user's name of the field; ``xml`` the property of an element to which the value is copied, or
-    the class of a nested Spec whose fields have such properties."""
-    return field(default=None, repr=repr, metadata={"parse": parse, "name": name, "xml": xml})
+    the class of a nested Spec whose fields have such properties; ``required``: the user must give
+    a value that is not empty."""
+    metadata = {"parse": parse, "name": name, "xml": xml, "required": required}
+    return field(default=None, repr=repr, metadata=metadata)
 
 
 def value_or_none(value: T | None) -> T | None:
@@ -120,6 +123,10 @@ class Spec:
             else:
                 field_values[entry.name] = entry.metadata["parse"](item, f"{argument}:{word}")
         part = cls(**field_values)
+        for word, entry in known_keys.items():
+            item = getattr(part, entry.name)
+            if entry.metadata["required"] and not item and item != 0:
+                raise InvalidInput(f"{argument}: {word} is missing")
         part.check(argument)
         return part
 

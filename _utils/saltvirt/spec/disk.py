@@ -146,7 +146,7 @@ class DiskSpec(Spec):
          "source", "target", "hostname_property", "sparse_volume")
     )  # fmt: skip
 
-    name: str = key(values.word)
+    name: str = key(values.word, required=True)
     format: str | None = key(values.choice(*FORMATS))
     size_bytes: int | None = key(values.size_bytes, name="size")
     pool: str | None = key(values.text)
@@ -197,8 +197,6 @@ class DiskSpec(Spec):
         return self.device in ("cdrom", "floppy")
 
     def check(self, argument: str) -> None:
-        if not self.name:
-            raise InvalidInput(f"{argument}: name is missing")
         if self.backing_store_path and not self.backing_store_format:
             raise InvalidInput(f"{argument}: backing_store_path needs backing_store_format")
         if self.overlay_image and not self.image:

@@ -86,12 +86,8 @@ class NatSpec(Spec):
 class DomainNameSpec(Spec):
     """The DNS domain of the guests."""
 
-    name: str = key(values.word, xml=Network.domain_name)
+    name: str = key(values.word, xml=Network.domain_name, required=True)
     local_only: bool | None = key(values.boolean, name="localOnly", xml=Network.domain_local_only)
-
-    def check(self, argument: str) -> None:
-        if not self.name:
-            raise InvalidInput(f"{argument}: name is missing")
 
 
 def _domain_name(value: Any, argument: str) -> DomainNameSpec:
@@ -104,15 +100,11 @@ class PortGroupSpec(Spec):
 
     NONE_REMOVES = False
 
-    name: str = key(values.word, xml=PortGroup.name)
+    name: str = key(values.word, xml=PortGroup.name, required=True)
     default: bool | None = key(values.boolean, xml=PortGroup.default)
     vlan: VlanSpec | None = key(VlanSpec.parse_any)
     virtualport: VirtualPortSpec | None = key(VirtualPortSpec.parse_any)
     bandwidth: BandwidthSpec | None = key(nested(BandwidthSpec))
-
-    def check(self, argument: str) -> None:
-        if not self.name:
-            raise InvalidInput(f"{argument}: name is missing")
 
 
 @dataclass

@@ -53,11 +53,9 @@ class DhcpHostSpec(Spec):
     mac: str | None = key(values.mac, xml=DhcpHost.mac)
     id: str | None = key(values.text, xml=DhcpHost.id)
     name: str | None = key(values.word, xml=DhcpHost.name)
-    ip: str = key(ip_text, xml=DhcpHost.ip)
+    ip: str = key(ip_text, xml=DhcpHost.ip, required=True)
 
     def check(self, argument: str) -> None:
-        if not self.ip:
-            raise InvalidInput(f"{argument}: ip is missing")
         if not (self.name or self.mac or self.id):
             raise InvalidInput(f"{argument}: one of name, mac and id is needed")
 
@@ -75,12 +73,8 @@ def _hosts(value: Any, argument: str) -> list[DhcpHostSpec]:
 class BootpSpec(Spec):
     """The boot file of machines that boot from the network."""
 
-    file: str | None = key(values.text, xml=Ip.bootp_file)
+    file: str | None = key(values.text, xml=Ip.bootp_file, required=True)
     server: str | None = key(values.word, xml=Ip.bootp_server)
-
-    def check(self, argument: str) -> None:
-        if not self.file:
-            raise InvalidInput(f"{argument}: file is missing")
 
 
 @dataclass

@@ -49,12 +49,8 @@ class DeviceSpec(Spec):
 
     NONE_REMOVES = False
 
-    path: str = key(values.text, xml=PoolDevice.path)
+    path: str = key(values.text, xml=PoolDevice.path, required=True)
     part_separator: bool | None = key(values.boolean, xml=PoolDevice.part_separator)
-
-    def check(self, argument: str) -> None:
-        if not self.path:
-            raise InvalidInput(f"{argument}: path is missing")
 
 
 def _device(value: Any, argument: str) -> DeviceSpec:
@@ -83,13 +79,11 @@ class PoolAuthSpec(Spec):
     NONE_REMOVES = False
 
     type: str | None = key(values.choice("ceph", "chap"))
-    username: str | None = key(values.text)
+    username: str | None = key(values.text, required=True)
     password: str | None = key(values.secret, repr=False)
     secret: SecretSpec | None = key(nested(SecretSpec))
 
     def check(self, argument: str) -> None:
-        if not self.username:
-            raise InvalidInput(f"{argument}: username is missing")
         if bool(self.password) == bool(self.secret):
             raise InvalidInput(f"{argument}: give either password or secret")
 
@@ -139,7 +133,7 @@ class PoolSpec(Spec):
     NONE_REMOVES = False
 
     type: str = key(values.choice(*TYPES), name="ptype", xml=Pool.type)
-    name: str = key(values.text, xml=Pool.name)
+    name: str = key(values.text, xml=Pool.name, required=True)
     target: str | None = key(values.path, xml=Pool.path)
     permissions: PermissionsSpec | None = key(nested(PermissionsSpec))
     source_devices: list[DeviceSpec] | None = key(values.list_of(_device))
@@ -152,8 +146,6 @@ class PoolSpec(Spec):
     source_format: str | None = key(values.word, xml=PoolSource.format)
 
     def check(self, argument: str) -> None:
-        if not self.name:
-            raise InvalidInput(f"{argument}: name is missing")
         if not self.type:
             raise InvalidInput(f"{argument}: ptype is missing; one of {', '.join(sorted(TYPES))}")
         kind = TYPES[self.type]

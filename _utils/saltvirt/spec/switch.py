@@ -19,12 +19,8 @@ class TagSpec(Spec):
 
     NONE_REMOVES = False
 
-    id: int | None = key(values.number(0, 4095))
+    id: int | None = key(values.number(0, 4095), required=True)
     native_mode: str | None = key(values.choice("tagged", "untagged"), name="nativeMode")
-
-    def check(self, argument: str) -> None:
-        if self.id is None:
-            raise InvalidInput(f"{argument}: id is missing")
 
 
 @dataclass
@@ -32,7 +28,7 @@ class VlanSpec(Spec):
     """VLAN tags, optionally as a trunk."""
 
     trunk: bool | None = key(values.boolean)
-    tags: list[TagSpec] | None = key(values.list_of(nested(TagSpec)))
+    tags: list[TagSpec] = key(values.list_of(nested(TagSpec)), required=True)
 
     @classmethod
     def parse_any(cls, value: Any, argument: str) -> VlanSpec:
@@ -42,8 +38,6 @@ class VlanSpec(Spec):
         return cls(tags=[TagSpec(id=values.number(0, 4095)(value, argument))])
 
     def check(self, argument: str) -> None:
-        if not self.tags:
-            raise InvalidInput(f"{argument}: tags is missing")
         if self.trunk is False and len(self.tags) > 1:
             raise InvalidInput(f"{argument}: more than one tag needs trunk")
 

@@ -48,7 +48,7 @@ class VolumeSpec(Spec):
     NONE_REMOVES = False
 
     type: str | None = key(values.choice(*TYPES), xml=Volume.type)
-    name: str = key(_name, xml=Volume.name)
+    name: str = key(_name, xml=Volume.name, required=True)
     size_bytes: int = key(values.size_bytes, name="size", xml=Volume.capacity_bytes)
     allocation_bytes: int | None = key(_allocation, name="allocation", xml=Volume.allocation_bytes)
     format: str | None = key(values.word, xml=Volume.format)
@@ -57,8 +57,6 @@ class VolumeSpec(Spec):
     nocow: bool | None = key(values.boolean, xml=Volume.nocow)
 
     def check(self, argument: str) -> None:
-        if not self.name:
-            raise InvalidInput(f"{argument}: name is missing")
         if not self.size_bytes:
             raise InvalidInput(f"{argument}: size is missing")
         if (self.allocation_bytes or 0) > self.size_bytes:
