@@ -171,7 +171,7 @@ def _master(world, *words):
     if to in ("stop", "restart", "forget"):
         master.stop()
     if to == "forget":
-        master.saved = view.SavedMasterState()
+        master.kept = view.SavedMasterState()
         master.file, master.offers = CommittedConfig(), ()
     if to == "start":
         master.start()

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from saltvirt.ha.model.view import SavedMasterState
 from tests.ha import commands, grammar, scenario, simulate
 from tests.lab.paths import REPOSITORY
 
@@ -130,6 +131,14 @@ def test_what_is_no_command_is_said_before_the_first_is_carried_out(command, sai
         scenario.load(commanded("delay 1", command))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_master_that_forgets_has_lost_its_disk():
+    world = commands.run(scenario.load(HOSTS), quiet_s=5, most_s=30)
+    master = world.masters["master"]
+    assert master.kept.registry.version > 0
+    commands.do(world, "master forget")
+    assert master.kept == SavedMasterState()
 
 
 def test_a_guest_that_is_gone_or_runs_already():
