@@ -134,7 +134,7 @@ def test_what_is_no_command_is_said_before_the_first_is_carried_out(command, sai
 
 
 def test_a_master_that_forgets_has_lost_its_disk():
-    world = commands.run(scenario.load(HOSTS), quiet_s=5, most_s=30)
+    world = commands.run(scenario.load(HOSTS))
     master = world.masters["master"]
     assert master.kept.registry.version > 0
     commands.do(world, "master forget")
