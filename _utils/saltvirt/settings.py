@@ -14,6 +14,7 @@ Salt Virt everywhere. A minion's pillar may have other keys below ``virt``.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -95,10 +96,16 @@ def _sections(get: Get, key: str) -> None:
             _check_keys(section_path, section)
 
 
+@functools.cache
+def _known_keys(section_path: str) -> list[str]:
+    """Return the keys of a section, sorted."""
+    begin = f"{section_path}:".removeprefix("virt:")
+    return sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
+
+
 def _check_keys(section_path: str, section: Mapping[Any, Any]) -> None:
     """Raise InvalidInput, with the closest valid key, for an unknown key."""
-    begin = f"{section_path}:".removeprefix("virt:")
-    known_keys = sorted({key[len(begin) :].split(":")[0] for key in KEYS if key.startswith(begin)})
+    known_keys = _known_keys(section_path)
     for key in section:
         if key not in known_keys:
             near = difflib.get_close_matches(key, known_keys, n=1) if isinstance(key, str) else []

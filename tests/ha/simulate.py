@@ -9,10 +9,10 @@ from pathlib import Path
 from tests.ha import commands, scenario
 
 
-def outcome(text):
-    """What a scenario in YAML comes to, as plain data."""
+def outcome(text, most_s=commands.MOST_S):
+    """What a scenario in YAML comes to, as plain data. most_s: as in :func:`commands.run`."""
     given = scenario.load(text)
-    world = commands.run(given)
+    world = commands.run(given, most_s=most_s)
     end = world.end()
     return {
         "timeline": world.timeline,

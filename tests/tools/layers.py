@@ -83,9 +83,13 @@ def part(name):
 @functools.cache
 def parsed(path):
     """Return the statements of a file that import, and all names that it uses."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    statements = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    return statements, {node.id for node in nodes if isinstance(node, ast.Name)}
+    statements, names = [], set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            statements.append(node)
+    return statements, names
 
 
 def imports(path):

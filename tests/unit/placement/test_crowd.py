@@ -80,22 +80,29 @@ class Cloud:
 
     def __init__(self, rng, hosts):
         self.answers = {f"hv{n}": inventory(rng, f"hv{n}") for n in range(hosts)}
+        self.reported = {}
+
+    def host(self, name):
+        """The Host that a host reports; nothing of it changes but by ``make``."""
+        if name not in self.reported:
+            self.reported[name] = facts.host_from_inventory(name, self.answers[name])
+        return self.reported[name]
 
     def look(self):
-        return account.joined([facts.host_from_inventory(*item) for item in self.answers.items()])
+        return account.joined([self.host(name) for name in self.answers])
 
     def admits(self, name, asked, terms):
         """The host's own admission: what it has now, and what the master sent."""
         sent = json.loads(json.dumps(terms.to_answer()))
         sent = account.PlacementTerms.from_answer(sent, "placement")
-        there = facts.host_from_inventory(name, self.answers[name])
-        there = account.with_reserved(there, sent.elsewhere)
+        there = account.with_reserved(self.host(name), sent.elsewhere)
         return choose.admits(there, asked, policy.from_config(sent.policy))
 
     def make(self, name, asked):
         """The guest and its thin disks are there."""
         data = self.answers[name]
-        host = facts.host_from_inventory(name, data)
+        host = self.host(name)
+        del self.reported[name]
         for store, size in account.storage(asked, host).items():
             for place in (data["stores"][store], data["pools"]["nfs"], data["images_folder"]):
                 if place is data["stores"][store] or place.get("store") == store:

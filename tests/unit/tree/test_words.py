@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 
 from tests.lab import paths
 
@@ -23,29 +24,37 @@ LIMIT = 17
 
 
 def names(node, scope=""):
-    """(scope, name) of each name that the node defines."""
+    """(scope, name, whether it is a class) of each name that the node defines."""
     for child in ast.iter_child_nodes(node):
         inner = scope
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield scope, child.name
+            yield scope, child.name, isinstance(child, ast.ClassDef)
             inner = f"{scope}.{child.name}".lstrip(".")
         elif isinstance(child, ast.arg):
-            yield scope, child.arg
+            yield scope, child.arg, False
         elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
-            yield scope, child.id
+            yield scope, child.id, False
         elif isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Store):
-            yield scope, child.attr
+            yield scope, child.attr, False
         yield from names(child, inner)
+
+
+@functools.cache
+def defined():
+    """(path, scope, name, whether it is a class) of each name that product code defines."""
+    return [
+        (str(path.relative_to(paths.REPOSITORY)), *name)
+        for folder in FOLDERS
+        for path in sorted((paths.REPOSITORY / folder).rglob("*.py"))
+        for name in names(ast.parse(path.read_text(encoding="utf-8")))
+    ]
 
 
 def filler():
     """ "path scope name" of each filler word that product code defines."""
-    for folder in FOLDERS:
-        for path in sorted((paths.REPOSITORY / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for scope, name in names(tree):
-                if name.strip("_").lower() in FILLER:
-                    yield f"{path.relative_to(paths.REPOSITORY)} {scope or '-'} {name}"
+    for path, scope, name, _ in defined():
+        if name.strip("_").lower() in FILLER:
+            yield f"{path} {scope or '-'} {name}"
 
 
 def exceptions():
@@ -69,8 +78,7 @@ def test_the_exceptions_become_fewer():
 
 def test_no_two_classes_of_the_library_share_a_name():
     classes = collections.defaultdict(list)
-    for path in sorted((paths.REPOSITORY / "_utils").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                classes[node.name].append(str(path.relative_to(paths.REPOSITORY)))
+    for path, _, name, is_class in defined():
+        if is_class and path.startswith("_utils/"):
+            classes[name].append(path)
     assert {name: places for name, places in classes.items() if len(places) > 1} == {}

@@ -328,7 +328,7 @@ def test_events_are_told_by_the_rights_of_the_last_look(opts, monkeypatch):
 
 def test_an_event_of_others_is_no_news(opts):
     one, heard = cluster_view.ClusterView(opts, lambda: False), []
-    one._watching.append(SimpleNamespace(heard=heard.append))
+    one._watching.append(SimpleNamespace(event_received=heard.append))
     for tag, data in (("salt/job/1/new", {}), ("salt/virt/x", {}), ("", {"name": "web1"})):
         before = one._next_at
         one.handle_event(tag, data)
@@ -345,7 +345,7 @@ def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
 
     monkeypatch.setattr(cluster_view.salt.utils.event, "get_event", broken)
     one = cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
-    with one.subscribed(SimpleNamespace(looked=lambda: None, heard=lambda told: None)):
+    with contextlib.closing(one), one.subscribed(SimpleNamespace(snapshot_taken=lambda: None)):
         until(lambda: len(tried) > 1, "another try")
     assert "cannot read the master's events for pages" in caplog.text
 
@@ -365,7 +365,8 @@ def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
         cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
         [],
     )
-    with one.subscribed(SimpleNamespace(snapshot_taken=lambda: None, event_received=heard.append)):
+    page = SimpleNamespace(snapshot_taken=lambda: None, event_received=heard.append)
+    with contextlib.closing(one), one.subscribed(page):
         until(lambda: heard, "the event")
     assert [(told.tag, told.data) for told in heard] == [("salt/virt/web1/init/copy", data)]
 

@@ -37,6 +37,8 @@ from tests.lab.paths import REPOSITORY
 from tests.unit.ha.manager import clouds
 
 FOLDER = REPOSITORY / "tests/ha/scenarios"
+# a host that is reported again and again until a person confirms that it is off never settles
+MOST_S = 300
 
 
 @pytest.fixture
@@ -47,7 +49,8 @@ def run(tmp_path, monkeypatch):
     def run(name, dies=None, change=str):
         made = {"folder": tmp_path, "dies": staticmethod(dies or (lambda what: None))}
         monkeypatch.setattr(world, "Master", type("Master", (clouds.EngineMaster,), made))
-        return simulate.outcome(change((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+        text = change((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        return simulate.outcome(text, MOST_S)
 
     return run
 
