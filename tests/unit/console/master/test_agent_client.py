@@ -335,8 +335,19 @@ def test_an_event_of_others_is_no_news(opts):
         assert one._next_at == before and heard == []
 
 
-def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
+@pytest.fixture
+def view(opts, monkeypatch):
+    """A view of a fleet without hosts, whose threads end at once."""
     monkeypatch.setattr(cluster_view, "_RETRY_S", 0.01)
+    monkeypatch.setattr(cluster_view, "MIN_INTERVAL_S", 0.01)
+    fleet = contextlib.nullcontext(SimpleNamespace(hosts=lambda: []))
+    with contextlib.closing(
+        cluster_view.ClusterView(opts, lambda: False, lambda _opts: fleet)
+    ) as found:
+        yield found
+
+
+def test_events_that_cannot_be_read_are_tried_again(view, monkeypatch, caplog):
     tried = []
 
     def broken(*_words, **_more):
@@ -344,13 +355,12 @@ def test_events_that_cannot_be_read_are_tried_again(opts, monkeypatch, caplog):
         raise OSError("no bus")
 
     monkeypatch.setattr(cluster_view.salt.utils.event, "get_event", broken)
-    one = cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None))
-    with contextlib.closing(one), one.subscribed(SimpleNamespace(snapshot_taken=lambda: None)):
+    with view.subscribed(SimpleNamespace(snapshot_taken=lambda: None)):
         until(lambda: len(tried) > 1, "another try")
     assert "cannot read the master's events for pages" in caplog.text
 
 
-def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
+def test_what_comes_on_the_bus_is_told_to_who_watches(view, monkeypatch):
     data = {"percent": 30}
     coming = [None, {"tag": "salt/virt/web1/init/copy", "data": None}]
     coming.append({"tag": "salt/virt/web1/init/copy", "data": data})
@@ -361,12 +371,8 @@ def test_what_comes_on_the_bus_is_told_to_who_watches(opts, monkeypatch):
 
     bus = contextlib.nullcontext(SimpleNamespace(get_event=get_event))
     monkeypatch.setattr(cluster_view.salt.utils.event, "get_event", lambda *_words, **_more: bus)
-    one, heard = (
-        cluster_view.ClusterView(opts, lambda: False, lambda _opts: contextlib.nullcontext(None)),
-        [],
-    )
-    page = SimpleNamespace(snapshot_taken=lambda: None, event_received=heard.append)
-    with contextlib.closing(one), one.subscribed(page):
+    heard = []
+    with view.subscribed(SimpleNamespace(snapshot_taken=lambda: None, event_received=heard.append)):
         until(lambda: heard, "the event")
     assert [(told.tag, told.data) for told in heard] == [("salt/virt/web1/init/copy", data)]
 

@@ -925,6 +925,7 @@ def guests(tmp_path, monkeypatch):
     until(lambda: table.is_known, "a look")
     yield one
     one.end()
+    until(lambda: not one._busy, "the end of its threads")
 
 
 def state(one, name):
