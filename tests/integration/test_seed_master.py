@@ -22,7 +22,7 @@ bus.subscribe("salt/virt/images/wait")
 # one that was silent for 25 s; after 60 it is out, and both hosts have come by then
 os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True)
 with open(sys.argv[1], "w") as queue:
-    silent = {"host": "hv9", "image": "a" * 40, "copies": True, "seen": time.time() - 25}
+    silent = {"host": "hv9", "image": "a" * 40, "copies": True, "last_seen_s": time.time() - 25}
     json.dump([silent], queue)
 job = client.run_job(["hv1", "hv2"], "virt.image_fetch", tgt_type="list",
     kwarg={"source": "salt://turns.qcow2"})

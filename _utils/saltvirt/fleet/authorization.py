@@ -65,16 +65,16 @@ def refuse_others(opts: dict[str, Any], host: str, name: str) -> None:
 class Permission(Message):
     """The content of the file.
 
-    until: the time in seconds since 1970 until which the permission is valid. pillar: the pillar
-    of the guest. replace: the key replaces the accepted key of this host's guest. held: the
-    permission belongs to an operation, and is valid only while the operation locks the file.
-    secret: what the host may request in the meantime; see fleet.secret.
+    expires_s: the end of its validity, in seconds since 1970. pillar: the pillar of the guest.
+    replace: the key replaces the accepted key of this host's guest. process_bound: the permission
+    belongs to an operation, and is valid only while the operation locks the file. secret: what the
+    host may request in the meantime; see fleet.secret.
     """
 
-    until: float
+    expires_s: float
     pillar: dict[str, Any] = optional({})
     replace: bool = optional(False)
-    held: bool = optional(False)
+    process_bound: bool = optional(False)
     secret: dict[str, Any] = optional({})
 
 
@@ -127,7 +127,9 @@ class Authorizations:
         pillar, replace, secret: see Permission.
         """
         expires_s = time.time() + _LONGEST_S
-        permission = Permission(expires_s, pillar or {}, replace, held=True, secret=secret or {})
+        permission = Permission(
+            expires_s, pillar or {}, replace, process_bound=True, secret=secret or {}
+        )
         handle = self._write(host, name, permission)
         try:
             yield
@@ -162,9 +164,9 @@ class Authorizations:
         try:
             with open(path, encoding="utf-8") as file:
                 permission = Permission.from_answer(json.load(file), path)
-                remaining_s = permission.until - time.time()
-                # a held permission ends with its operation, even if the clock was set back
-                good = not _free(file) if permission.held else remaining_s <= _LONGEST_S
+                remaining_s = permission.expires_s - time.time()
+                # the permission of an operation ends with it, even if the clock was set back
+                good = not _free(file) if permission.process_bound else remaining_s <= _LONGEST_S
             return permission if good and remaining_s >= 0 else None
         except (ValueError, errors.BadAnswer, RecursionError, FileNotFoundError):
             return None
@@ -199,7 +201,7 @@ def _is_orphaned(path: str, file: BinaryIO) -> bool:
     if os.path.basename(path).startswith("."):  # exists only for a moment
         return time.time() - os.fstat(file.fileno()).st_mtime > _INSTANT_S
     with contextlib.suppress(ValueError, errors.BadAnswer, RecursionError):
-        return Permission.from_answer(json.load(file), path).held
+        return Permission.from_answer(json.load(file), path).process_bound
     return False
 
 

@@ -35,12 +35,13 @@ _IMAGE = re.compile(r"[0-9a-f]{40}")
 class QueueEntry(Message):
     """A host that waits or copies.
 
-    seen: the time of its last request, in seconds since 1970. copies: it may copy, since ``since``.
+    last_seen_s: the time of its last request, in seconds since 1970. copies: it may
+    copy, since ``since``.
     """
 
     host: str
     image: str
-    seen: float
+    last_seen_s: float
     copies: bool = False
     since: float | None = None
 
@@ -74,7 +75,7 @@ class DownloadQueue:
         with self._queue() as queue:
             now = self._now()
             # an entry in the future, after the clock was set back, is as invalid as an old one
-            queue[:] = [p for p in queue if abs(now - p.seen) < LEASE_S]
+            queue[:] = [p for p in queue if abs(now - p.last_seen_s) < LEASE_S]
             entry = next((p for p in queue if (p.host, p.image) == (host, image)), None)
             if done:
                 queue[:] = [p for p in queue if p is not entry]
@@ -85,7 +86,7 @@ class DownloadQueue:
                 entry = QueueEntry(host, image, now)
                 queue.append(entry)
             ahead = _before(queue, entry, now) + 1 - self._limit
-            entry.seen = now
+            entry.last_seen_s = now
             if ahead <= 0 and not entry.copies:
                 entry.copies, entry.since = True, now
             return 0 if entry.copies else ahead

@@ -74,8 +74,8 @@ class VolumeIdentity(Message):
 class BackingFile(Message):
     """An image, mostly the backing file of a disk.
 
-    used_bytes: allocated; file_bytes: length of the file. fs: type of the file system. own: it was
-    created for this guest. data_file: an external data file.
+    used_bytes: allocated; file_bytes: length of the file. fs: type of the file system. owned: it
+    was created for this guest. data_file: an external data file.
     """
 
     path: str
@@ -84,7 +84,7 @@ class BackingFile(Message):
     used_bytes: int = 0
     file_bytes: int = 0
     fs: str | None = None
-    own: bool = False
+    owned: bool = False
     data_file: str | None = optional(None)
 
 
@@ -95,7 +95,7 @@ class DiskReport(Message):
     type: the resolved type: file, block, network, …; source: its path. size_bytes: virtual size;
     used_bytes: allocated. fs: type of the file system. chain: its backing files, nearest first.
     pool, volume: for a volume of a pool; network: for a network disk; identity: of a device or a
-    volume. trouble: why it could not be inspected. seed: it is the cloud-init volume that was made
+    volume. error: why it could not be inspected. seed: it is the cloud-init volume that was made
     for the guest. encrypted: QEMU encrypts it (LUKS).
     """
 
@@ -116,7 +116,7 @@ class DiskReport(Message):
     volume: str | None = optional(None)
     network: NetworkSource | None = optional(None)
     identity: VolumeIdentity | None = optional(None)
-    trouble: str | None = optional(None)
+    error: str | None = optional(None)
     seed: bool = optional(False)
     encrypted: bool = optional(False)
 
@@ -169,11 +169,11 @@ class GuestReport(Message):
     host, host_uuid: its current host. job: libvirt's current job. snapshots: their number.
     memory_kib: its maximum. page_kib: as in placement's Guest. nvram: the file of firmware
     variables, "" if they are not in a file. cpu: the XML of the CPU. hostdevs: host devices;
-    filesystems: folders of the host that are mounted in it. apart: files of snapshots that no disk
-    depends on. incomplete: why its disks are not complete on its host. host_cpu: that
+    filesystems: folders of the host that are mounted in it. orphaned_layers: files of snapshots
+    that no disk depends on. incomplete: why its disks are not complete on its host. host_cpu: that
     of its host, if the guest has exactly that (``host-passthrough``). phase: of its creation.
     process: identifies the process that runs it. cid: its fixed vsock CID. secrets: libvirt secrets
-    that it needs to start. later: disks that it gets at its next start.
+    that it needs to start. pending_disks: disks that it gets at its next start.
     """
 
     name: str
@@ -204,19 +204,19 @@ class GuestReport(Message):
     filesystems: tuple[str | None, ...] = ()
     tpm: bool = False
     disks: tuple[DiskReport, ...] = ()
-    apart: tuple[str, ...] = ()
+    orphaned_layers: tuple[str, ...] = ()
     incomplete: str | None = None
     host_cpu: HostCpu | None = optional(None)
     phase: str = optional(Phase.COMPLETE.value)
     process: str | None = optional(None)
     cid: int | None = optional(None)
     secrets: tuple[SecretReference, ...] = optional(())
-    later: tuple[DiskReport, ...] = optional(())
+    pending_disks: tuple[DiskReport, ...] = optional(())
 
     @property
     def all_disks(self) -> tuple[DiskReport, ...]:
         """Its current disks, and those of its next start."""
-        return (*self.disks, *self.later)
+        return (*self.disks, *self.pending_disks)
 
 
 @dataclass(frozen=True)

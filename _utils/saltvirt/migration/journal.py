@@ -29,7 +29,7 @@ class TargetFiles(Message):
     """What a migration has created on its target for a guest.
 
     created: files, with the reservation; making: the file that was being created; folders: in the
-    order of their creation. looks: fingerprint of each file when its copy was complete, see
+    order of their creation. fingerprints: fingerprint of each file when its copy was complete, see
     remote_storage.fingerprint.
     """
 
@@ -37,28 +37,29 @@ class TargetFiles(Message):
     created: tuple[str, ...] = ()
     making: PendingFile | None = None
     folders: tuple[str, ...] = ()
-    looks: dict[str, Any] | None = None
+    fingerprints: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetLeftovers(TargetFiles):
     """The same on a target that did not answer. uuid: the guest's; target: libvirt's URI; since:
-    seconds of the epoch; vouched: an operator declared that the target does not run the guest."""
+    seconds of the epoch; operator_confirmed: an operator declared that the target does not run the
+    guest."""
 
     uuid: str
     target: str
     since: int = 0
-    vouched: bool = False
+    operator_confirmed: bool = False
 
 
 @dataclass(frozen=True)
 class JournalEntry(Message):
     """A migration that has begun. target: libvirt's URI.
 
-    phase: PREPARING, MOVING or MOVED; None if it is not recorded. over: it is complete, except for
-    the reservation. created, making, folders, looks: as in TargetFiles. pause: PAUSING
-    or PAUSED. left: files that remain on the source; keep_source: they are not deleted. xml: the
-    guest's definition. checkpoints: their XML, parents first.
+    phase: PREPARING, MOVING or MOVED; None if it is not recorded. completed: it is complete, except
+    for the reservation. created, making, folders, fingerprints: as in TargetFiles. pause: PAUSING
+    or PAUSED. source_files: files that remain on the source; keep_source: they are not deleted.
+    xml: the guest's definition. checkpoints: their XML, parents first.
     """
 
     report: GuestReport
@@ -67,18 +68,20 @@ class JournalEntry(Message):
     created: tuple[str, ...] = ()
     making: PendingFile | None = None
     folders: tuple[str, ...] = ()
-    looks: dict[str, Any] | None = None
+    fingerprints: dict[str, Any] | None = None
     pause: str | None = None
-    left: tuple[str, ...] = ()
+    source_files: tuple[str, ...] = ()
     keep_source: bool = False
     xml: str = ""
     checkpoints: tuple[str, ...] = ()
-    over: bool = optional(False)
+    completed: bool = optional(False)
 
     @property
     def target_files(self) -> TargetFiles:
         """What it has created on its target."""
-        return TargetFiles(self.report.name, self.created, self.making, self.folders, self.looks)
+        return TargetFiles(
+            self.report.name, self.created, self.making, self.folders, self.fingerprints
+        )
 
 
 @dataclass(frozen=True)

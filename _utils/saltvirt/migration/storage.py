@@ -77,9 +77,9 @@ def _plan_one(
     disk: DiskReport, locations: Mapping[str, LocationReport], copy_storage: str | None
 ) -> DiskPlan:
     location = locations.get(disk.key, UNKNOWN_LOCATION)
-    if disk.seed and not disk.trouble and location.shared is False and not location.exists:
+    if disk.seed and not disk.error and location.shared is False and not location.exists:
         return _disk_plan(disk, location, SEED, moved_bytes=disk.used_bytes)
-    if not disk.trouble and (disk.read_only or _empty(disk)):
+    if not disk.error and (disk.read_only or _empty(disk)):
         return _disk_plan(disk, location, KEEP)
     reason = _immovable_reason(disk, location) or _unproven_reason(disk, location, copy_storage)
     if reason:
@@ -87,7 +87,7 @@ def _plan_one(
     owned_files = tuple(
         b
         for b in reversed(disk.chain)
-        if b.own and not locations.get(b.path, UNKNOWN_LOCATION).shared
+        if b.owned and not locations.get(b.path, UNKNOWN_LOCATION).shared
     )
     if disk.type == "network" or location.shared:
         return _disk_plan(
@@ -126,8 +126,8 @@ def _disk_plan(disk: DiskReport, location: LocationReport, method: str, **values
 
 def _immovable_reason(disk: DiskReport, location: LocationReport) -> str | None:
     """Return why the disk cannot be handled in any way, or None."""
-    if disk.trouble:
-        return disk.trouble
+    if disk.error:
+        return disk.error
     if disk.type not in ("file", "block", "network"):
         return f"a disk of type {disk.type} cannot leave its host"
     return location.error
@@ -161,7 +161,7 @@ def _missing_bases(
     disk: DiskReport, locations: Mapping[str, LocationReport]
 ) -> tuple[BackingFile, ...]:
     """Return the images that the target lacks, deepest first."""
-    images = [b for b in reversed(disk.chain) if not b.own]
+    images = [b for b in reversed(disk.chain) if not b.owned]
     return tuple(b for b in images if not _is_complete(locations.get(b.path, UNKNOWN_LOCATION)))
 
 

@@ -84,9 +84,11 @@ def test_what_the_pillar_so_far_says(pillars, name):
 
 DAMAGED = [
     b"", b"{", b"null", b"7", b'"x"', b"[]", b"[7]", b"[[]]", b"[{}]", b'[{"host": 7}]', b"{}",
-    b'{"key": 7}', b'{"until": "x"}', b'{"until": 1e400}', b'{"until": 99999999999}', b"\xff\xfe",
-    b'[{"host": "hv2", "image": "x", "seen": 99999999999, "copies": true, "since": 99999999999}]',
-    b'[{"host": "hv2", "image": "x", "seen": "now"}]', b'{"seen": []}', b"[" * 100_000, bytes(5000),
+    b'{"key": 7}', b'{"expires_s": "x"}', b'{"expires_s": 1e400}', b'{"expires_s": 99999999999}',
+    b"\xff\xfe", bytes(5000), b"[" * 100_000, b'{"last_seen_s": []}',
+    b'[{"host": "hv2", "image": "x", "last_seen_s": "now"}]',
+    b'[{"host": "hv2", "image": "x", "last_seen_s": 99999999999, "copies": true, '
+    b'"since": 99999999999}]',
 ]  # fmt: skip
 
 

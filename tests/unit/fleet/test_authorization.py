@@ -106,10 +106,10 @@ def test_a_permission_is_good_until_its_second_and_none_for_ever(opts, clock, le
     assert there(opts) == []
 
 
-LISTED = json.dumps({"until": 1 << 40, "pillar": ["a"]})  # in a long time
+LISTED = json.dumps({"expires_s": 1 << 40, "pillar": ["a"]})  # in a long time
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"until": "x"}', "[" * 100000, LISTED])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"expires_s": "x"}', "[" * 100000, LISTED])
 def test_what_is_no_permission_permits_nothing(opts, text):
     found = Authorizations(opts)
     put(opts, "hv1", "web1", text)
@@ -136,7 +136,7 @@ def test_an_operations_own_ends_with_it(opts):
         assert found.secret("hv1", "web2") == {}
         assert list(found.expired()) == []
         told = found.redeem("hv1", "web1")
-        assert (told.pillar, told.held) == ({"a": 1}, True)
+        assert (told.pillar, told.process_bound) == ({"a": 1}, True)
         assert found.secret("hv1", "web1") == {}
     with pytest.raises(ZeroDivisionError), found.temporary("hv1", "web1"):
         raise ZeroDivisionError
@@ -158,14 +158,14 @@ def test_an_operations_own_is_good_also_if_the_clock_is_set_back(opts, clock):
     with found.temporary("hv1", "web1", secret={"a": 1}):
         clock.second = NOW - 3600
         assert found.secret("hv1", "web1") == {"a": 1}
-        assert found.redeem("hv1", "web1").held
+        assert found.redeem("hv1", "web1").process_bound
 
 
 def test_what_killed_operations_left_goes_and_nothing_else(opts):
     found, until = Authorizations(opts), 2**40
     with found.temporary("hv1", "held"):
         found.grant("hv1", "granted")
-        put(opts, "hv1", "killed", json.dumps({"until": until, "held": True}))
+        put(opts, "hv1", "killed", json.dumps({"expires_s": until, "process_bound": True}))
         put(opts, "hv1", "list", "[]")
         put(opts, "hv1", "none", "{")
         put(opts, "hv1", "deep", "[" * 100000)
@@ -186,7 +186,12 @@ def test_what_is_being_written_is_there_for_a_minute(opts, clock):
 
 @pytest.mark.parametrize("verb", ["secret", "redeem", "grant"])
 def test_each_use_takes_them_away(opts, verb):
-    put(opts, "hv1", "killed", json.dumps({"until": 2**40, "held": True, "secret": {"a": 1}}))
+    put(
+        opts,
+        "hv1",
+        "killed",
+        json.dumps({"expires_s": 2**40, "process_bound": True, "secret": {"a": 1}}),
+    )
     assert getattr(Authorizations(opts), verb)("hv1", "web1") in (None, {})
     assert there(opts) == (["hv1/web1"] if verb == "grant" else [])
 

@@ -24,7 +24,7 @@ _GUEST = {
     "name": "web1", "uuid": "u-1", "host": "hv1", "host_uuid": "h-1", "state": "running",
     "active": True,
     "persistent": True, "job": None, "managed_save": False, "snapshots": 0,
-    "apart": [],
+    "orphaned_layers": [],
     "memory_kib": 524288, "vcpus": 2, "arch": "x86_64", "machine": "pc", "virt_type": "kvm",
     "hypervisor": "QEMU", "qemu": 7002022, "hostdevs": [], "filesystems": [], "tpm": False,
     "autostart": False, "nvram": None, "emulator": "/usr/bin/kvm", "libvirt": 9000000,

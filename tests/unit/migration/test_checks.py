@@ -25,7 +25,7 @@ def test_a_guest_that_fits_has_no_reason():
 
 def test_what_is_against_a_stopped_guest_need_not_be_against_a_running_one():
     assert reasons(facts.guest(tpm=True)) == []
-    [why] = reasons(facts.guest(snapshots=1, apart=["/vm/web1_vda.one"]))
+    [why] = reasons(facts.guest(snapshots=1, orphaned_layers=["/vm/web1_vda.one"]))
     assert "1 snapshot: " in why
 
 
@@ -319,7 +319,7 @@ def test_a_shared_overlay_stands_on_the_same_image_there():
 
 
 def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
-    own = facts.BASE | {"own": True}
+    own = facts.BASE | {"owned": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
     there.locations[own["path"]] = facts.place()
@@ -337,7 +337,9 @@ def test_the_disk_as_it_was_before_a_snapshot_comes_to_its_own_place():
 
 
 def test_files_of_snapshots_that_no_disk_stands_on_would_stay_behind():
-    guest = facts.guest(active=False, state="shutdown", snapshots=2, apart=["/vm/web1_vda.one"])
+    guest = facts.guest(
+        active=False, state="shutdown", snapshots=2, orphaned_layers=["/vm/web1_vda.one"]
+    )
     assert "/vm/web1_vda.one" in reasons(guest)[0]
 
 
@@ -484,7 +486,7 @@ def test_an_image_that_both_hosts_mount_is_the_same_one():
 
 
 def test_the_disk_as_it_was_before_a_snapshot_may_lie_on_shared_storage_or_in_the_same_pool():
-    own = facts.BASE | {"own": True}
+    own = facts.BASE | {"owned": True}
     guest = facts.guest(disks=[facts.disk(chain=[own])], active=False, state="shutdown")
     there = facts.host()
     there.locations[own["path"]] = facts.place(True, True)
@@ -542,7 +544,7 @@ LATER = {"target": "vdb", "source": "/vm/web1_vdb.qcow2"}
 def test_a_disk_of_the_next_start_would_stay_behind(changes, place, words):
     """libvirt takes the definition along: the guest could not be started again."""
     places = {"/vm/web1_vda.qcow2": facts.place(), LATER["source"]: facts.place(**place)}
-    guest = facts.guest(later=[facts.disk(**LATER, **changes)])
+    guest = facts.guest(pending_disks=[facts.disk(**LATER, **changes)])
     found = reasons(guest, facts.host(locations=places))
     assert len(found) == bool(words)
     assert words is None or words in found[0]

@@ -99,7 +99,7 @@ def test_a_pools_volume_is_copied_to_where_that_pool_is_on_the_target(kind):
             "no storage pool data",
         ),
         (facts.volume(), LocationReport(reason="nobody can write there"), "nobody can write"),
-        (facts.volume(trouble="storage pool data is not started here"), APART, "not started here"),
+        (facts.volume(error="storage pool data is not started here"), APART, "not started here"),
         (facts.volume("disk", type="block"), APART, "pool of type disk cannot be copied"),
         (facts.volume("scsi"), APART, "pool of type scsi cannot be copied"),
         (facts.volume("iscsi"), LocationReport(reason="has another volume"), "another volume"),
@@ -133,8 +133,8 @@ def test_a_shared_overlay_gets_the_image_that_the_target_lacks():
 
 
 def test_the_disk_before_a_snapshot_moves_with_it():
-    own = facts.BASE | {"own": True, "path": "/vm/web1_vda.old"}
-    old = facts.backing(own=True, path=own["path"])
+    own = facts.BASE | {"owned": True, "path": "/vm/web1_vda.old"}
+    old = facts.backing(owned=True, path=own["path"])
     found = plan(facts.disk(chain=[own, facts.BASE]), {own["path"]: APART})
     assert (found.method, found.copied_files, found.bases) == (
         "overlay",
@@ -195,7 +195,7 @@ def test_an_empty_drive_is_kept():
 
 
 def test_a_medium_that_could_not_be_looked_at_is_refused():
-    found = plan(facts.disk(device="cdrom", read_only=True, trouble="nobody can look there"))
+    found = plan(facts.disk(device="cdrom", read_only=True, error="nobody can look there"))
     assert (found.method, found.reason) == ("refused", "nobody can look there")
 
 

@@ -92,12 +92,12 @@ def guest(dom: libvirt.virDomain) -> GuestReport:
             filesystems=tuple(t.get("dir") for t in root.iterfind("devices/filesystem/target")),
             tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
             disks=disks,
-            apart=orphaned_layers,
+            orphaned_layers=orphaned_layers,
             incomplete=incomplete,
             process=process(dom),
             cid=min(_cids([root]), default=None),
             secrets=secrets.references(conn, root),
-            later=pending_disks,
+            pending_disks=pending_disks,
         )
 
 
@@ -357,7 +357,7 @@ def paths(report: GuestReport) -> list[str]:
 
 def _is_readable(disk: DiskReport) -> bool:
     """Return whether the disk is in a file or device of this host that could be inspected."""
-    return bool(disk.source) and disk.is_local and not disk.trouble
+    return bool(disk.source) and disk.is_local and not disk.error
 
 
 def _folders(
@@ -388,7 +388,7 @@ def _folders(
         for path, same in compared.items():  # the pool of the folder is closed: this may take long
             locations[path] = replace(locations[path], same_content=same())
     for disk in report.all_disks:
-        if disk.pool and not disk.trouble:
+        if disk.pool and not disk.error:
             mark = marks.get(os.path.dirname(disk.source or ""))
             location, free_bytes = volumes.inspect_remote(peer, disk, disk.pool, mark)
             locations[disk.key] = location

@@ -50,7 +50,9 @@ def read(
     ]
     return tuple(
         _seed(
-            replace(disk, chain=tuple(replace(b, own=_is_own(b.path, owned)) for b in disk.chain)),
+            replace(
+                disk, chain=tuple(replace(b, owned=_is_own(b.path, owned)) for b in disk.chain)
+            ),
             owned,
         )
         for disk in reports
@@ -61,7 +63,7 @@ def _seed(disk: DiskReport, owned: Collection[str]) -> DiskReport:
     """Return the disk, marked if it is the cloud-init volume that was made for the guest."""
     medium_path = disk.source or ""
     in_seeds = os.path.basename(os.path.dirname(medium_path)) == storage.SEED_FOLDER
-    if disk.type != "file" or not disk.read_only or disk.trouble or not in_seeds:
+    if disk.type != "file" or not disk.read_only or disk.error or not in_seeds:
         return disk
     if files.real(medium_path) not in owned or not os.path.isfile(medium_path):
         return disk
@@ -152,10 +154,10 @@ def _network(source: Element) -> NetworkSource:
 def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
     """Return the disk with the details in its file or device."""
     path = disk.source
-    if not path or not disk.is_local or disk.trouble:
+    if not path or not disk.is_local or disk.error:
         return disk
     if shared_folders.is_hidden(path):
-        return replace(disk, trouble=shared_folders.HIDDEN)
+        return replace(disk, error=shared_folders.HIDDEN)
     if disk.type == "file":
         disk = replace(disk, fs=shared_folders.file_system(path))
     elif disk.identity is None:
@@ -170,7 +172,7 @@ def _inspect(disk: DiskReport, conn: libvirt.virConnect) -> DiskReport:
                 f"{image.path} stores its data in another file, {image.data_file}: convert it "
                 "to an image without one (qemu-img convert)"
             )
-            return replace(disk, trouble=error)
+            return replace(disk, error=error)
     # qemu-img reports that a device uses no space
     used_bytes = top.size_bytes if disk.type == "block" else top.used_bytes
     return replace(disk, chain=tuple(backing), size_bytes=top.size_bytes, used_bytes=used_bytes)

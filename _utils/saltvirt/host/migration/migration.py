@@ -71,7 +71,7 @@ class Migration:
             0.0,
         )
         self.entry = JournalEntry(
-            report, job.transport.uri, PREPARING, left=tuple(self._source_files()),
+            report, job.transport.uri, PREPARING, source_files=tuple(self._source_files()),
             keep_source=job.options.keep_source or not job.options.undefinesource,
             xml=offline.definition(self.dom), checkpoints=checkpoints.texts(self.dom),
         )  # fmt: skip
@@ -131,7 +131,7 @@ class Migration:
         fingerprints = {
             path: remote_storage.fingerprint(self.peer, path) for path in target.created
         }
-        self._write(phase=MOVING, looks=fingerprints)
+        self._write(phase=MOVING, fingerprints=fingerprints)
         offline.define(target, self.dom, self.report, self.host)
 
     def _note(
@@ -319,7 +319,9 @@ class Migration:
         deleted: list[str] = []
         retained: dict[str, str] = {}
         if not self.entry.keep_source:
-            deleted, retained = confirm.remove_source(self.conn, self.report, self.entry.left)
+            deleted, retained = confirm.remove_source(
+                self.conn, self.report, self.entry.source_files
+            )
         self._complete()
         result = replace(result, checkpoints_lost=lost_checkpoints or None)
         return replace(result, deleted=tuple(deleted), retained=retained)
@@ -328,7 +330,7 @@ class Migration:
         """Release the reservation, as the guest itself counts on the target now. If the target
         cannot be reached, the journal keeps only that for virt.repair."""
         self._note_moved(
-            over=True, created=(self.reservation,), making=None, folders=(), looks=None
+            completed=True, created=(self.reservation,), making=None, folders=(), fingerprints=None
         )
         try:
             with translated():

@@ -118,7 +118,7 @@ def load_for_domain(dom: libvirt.virDomain, folder: str = FOLDER) -> JournalEntr
     """Return the entry of an incomplete migration of this domain from this host; None without
     one."""
     entry = MigrationJournal(folder, dom.name()).read()
-    is_current = entry and not entry.over and entry.report.uuid == dom.UUIDString()
+    is_current = entry and not entry.completed and entry.report.uuid == dom.UUIDString()
     return entry if is_current else None
 
 

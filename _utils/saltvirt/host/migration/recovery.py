@@ -147,7 +147,7 @@ def recover(
     """
     entry = journal.require_entry()
     with translated():
-        if entry.over:
+        if entry.completed:
             return _finish_completed(journal, job, entry)
         if _is_replaced(conn, entry.report):
             return _end_replaced(journal, job, entry)
@@ -211,7 +211,7 @@ def moved_elsewhere(
     reason = f"{name} is now on {hosts}: check it there before you delete this file"
     return RecoveryResult(
         name=name, outcome=MOVED, source=report.host, target=hosts, live=report.active,
-        retained={} if entry.keep_source else dict.fromkeys(entry.left, reason),
+        retained={} if entry.keep_source else dict.fromkeys(entry.source_files, reason),
     )  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _end_removed(
             f"{name} is on neither host, and its disks were not touched: {instruction}"
         )
     _clean_target(peer, entry)
-    retained = dict.fromkeys(entry.left, f"{name} created this file before it was removed")
+    retained = dict.fromkeys(entry.source_files, f"{name} created this file before it was removed")
     return RecoveryResult(
         name=name, outcome=outcome.REMOVED, source=entry.report.host, retained=retained
     )
@@ -268,7 +268,7 @@ def _settle(
     conn: libvirt.virConnect, peer: libvirt.virConnect, entry: JournalEntry
 ) -> RecoveryResult:
     """Settle where the guest is, and remove what is left of it on the other host."""
-    report, source_files, keep_source = entry.report, entry.left, entry.keep_source
+    report, source_files, keep_source = entry.report, entry.source_files, entry.keep_source
     deleted: list[str] = []
     retained: dict[str, str] = {}
     lost_checkpoints: dict[str, str] = {}
@@ -400,7 +400,7 @@ def _end_replaced(
                 f"another guest now has the name {report.name} on this host: check to which "
                 "guest this file belongs"
             )
-            retained = {} if entry.keep_source else dict.fromkeys(entry.left, reason)
+            retained = {} if entry.keep_source else dict.fromkeys(entry.source_files, reason)
         target = peer.getHostname()
     journal.close()
     return RecoveryResult(

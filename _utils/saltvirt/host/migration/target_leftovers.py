@@ -75,7 +75,7 @@ def _note_path(name: str, attempt: object) -> str:
 
 def written_since(peer: libvirt.virConnect, target_files: TargetFiles) -> list[str]:
     """Return the files that have changed since their copy was complete: they were in use."""
-    fingerprints = target_files.looks or {}
+    fingerprints = target_files.fingerprints or {}
     current = {path: remote_storage.fingerprint(peer, path) for path in fingerprints}
     return [
         path

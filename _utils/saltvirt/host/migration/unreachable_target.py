@@ -56,7 +56,7 @@ def end_migration(
         return recovery.recover(conn, journal, job, elsewhere, removed)
     except errors.ConnectionFailed as exc:
         with translated():
-            result = None if entry.over else recovery.moved_elsewhere(conn, entry, elsewhere)
+            result = None if entry.completed else recovery.moved_elsewhere(conn, entry, elsewhere)
         if result and entry.phase != PREPARING:  # its reservation there expires
             journal.close()
             return result
@@ -72,7 +72,7 @@ def end_migration(
 def _is_safe(conn: libvirt.virConnect, entry: JournalEntry) -> bool:
     """Return whether the guest can only be on the source, or is already confirmed to be
     elsewhere."""
-    if entry.over:
+    if entry.completed:
         return True
     with translated():
         source_dom = confirm.find(conn, entry.report.uuid)
@@ -97,16 +97,18 @@ def _end_detached(
 ) -> RecoveryResult:
     """End the migration, and record what the host may still have. result: the end, if it is
     known."""
-    if entry.phase == MOVED and not entry.over:
+    if entry.phase == MOVED and not entry.completed:
         return _end_target_lost(journal, entry, host)
     if result is None:
-        decision = recovery.NOTHING if entry.over else _settle_on_source(conn, journal, entry, host)
+        decision = (
+            recovery.NOTHING if entry.completed else _settle_on_source(conn, journal, entry, host)
+        )
         result = RecoveryResult(name=journal.name, outcome=decision)
     path = os.path.join(_folder(os.path.dirname(journal.path)), f"{journal.name}@{host}.json")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     leftovers = TargetLeftovers(
         **vars(entry.target_files), uuid=entry.report.uuid, target=entry.target,
-        since=int(time.time()), vouched=bool(lost),
+        since=int(time.time()), operator_confirmed=bool(lost),
     )  # fmt: skip
     message_file.write(path, leftovers)
     journal.close()
@@ -118,7 +120,7 @@ def _end_target_lost(journal: MigrationJournal, entry: JournalEntry, host: str) 
     The files on the source may be the last copy, and stay."""
     reason = f"{journal.name} was migrated to {host}, which is lost: this may be its last copy"
     journal.close()
-    retained = dict.fromkeys(entry.left, reason)
+    retained = dict.fromkeys(entry.source_files, reason)
     return RecoveryResult(name=journal.name, outcome=recovery.MOVED, target=host, retained=retained)
 
 

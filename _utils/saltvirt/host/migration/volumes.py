@@ -21,7 +21,7 @@ from saltvirt.migration.facts import (
 
 
 def inspect_local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = False) -> DiskReport:
-    """Return the disk with the details from its pool on this host, or with ``trouble``.
+    """Return the disk with the details from its pool on this host, or with ``error``.
 
     disk: with its volume and the name of its pool. direct: QEMU reaches an iSCSI server itself
     (``mode='direct'``).
@@ -30,21 +30,21 @@ def inspect_local(conn: libvirt.virConnect, disk: DiskReport, direct: bool = Fal
     try:
         pool = conn.storagePoolLookupByName(name)
         if not pool.isActive():
-            return _in_trouble(disk, f"storage pool {name} is not started here")
+            return _with_error(disk, f"storage pool {name} is not started here")
         vol = pool.storageVolLookupByName(volume)
         if shared_folders.is_hidden(vol.path()):
-            return _in_trouble(disk, shared_folders.HIDDEN)
+            return _with_error(disk, shared_folders.HIDDEN)
         pool_report = _pool_report(pool)
         kind = _qemu_type(pool_report.type, direct)
         return replace(
             disk, type=kind, source=vol.path(), pool=pool_report, identity=_identity(vol, kind)
         )
     except libvirt.libvirtError as exc:
-        return _in_trouble(disk, exc.get_error_message())
+        return _with_error(disk, exc.get_error_message())
 
 
-def _in_trouble(disk: DiskReport, reason: str | None) -> DiskReport:
-    return replace(disk, type="file", trouble=reason)
+def _with_error(disk: DiskReport, reason: str | None) -> DiskReport:
+    return replace(disk, type="file", error=reason)
 
 
 def _qemu_type(pool_type: str | None, direct: bool) -> str:
@@ -88,9 +88,9 @@ def inspect_remote(
     pool: the disk's. mark: the marker file beside it, see shared_folders.
     """
     with translated():
-        target_pool, trouble = _pool(peer, pool)
+        target_pool, error = _pool(peer, pool)
         if target_pool is None:
-            return LocationReport(error=trouble), None
+            return LocationReport(error=error), None
         remote_storage.refresh(target_pool)
         vol = remote_storage.volume(target_pool, disk.volume or "")
         path = os.path.join(_pool_report(target_pool).folder, disk.volume or "")

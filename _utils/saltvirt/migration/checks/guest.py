@@ -50,10 +50,10 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
             f"them "
             "while it runs; delete them, or stop the guest and move it cold"
         )
-    if not guest.active and guest.apart:
+    if not guest.active and guest.orphaned_layers:
         yield (
             f"the guest has snapshots with files that no disk uses "
-            f"({', '.join(guest.apart)}): delete those snapshots first"
+            f"({', '.join(guest.orphaned_layers)}): delete those snapshots first"
         )
 
 

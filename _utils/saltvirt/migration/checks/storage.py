@@ -59,7 +59,9 @@ def _shared(guest: GuestReport, disk: DiskReport, request: CheckedMigration) -> 
 
 def _pending_disks(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """Check the disks of the next start: they are transferred as definitions only, without data."""
-    for disk, plan in zip(guest.later, storage.plan(guest.later, host.locations), strict=True):
+    for disk, plan in zip(
+        guest.pending_disks, storage.plan(guest.pending_disks, host.locations), strict=True
+    ):
         if plan.method == storage.KEEP:
             yield from _medium(guest, disk, host)
         elif plan.method != storage.SHARED:
@@ -181,7 +183,7 @@ def _bases(disk: DiskReport, host: TargetReport) -> Iterator[str]:
     for base in disk.chain:
         location = host.location(base.path)
         yield from (
-            _owned_base(disk, base, location, host) if base.own else _base(base, location, host)
+            _owned_base(disk, base, location, host) if base.owned else _base(base, location, host)
         )
 
 

@@ -229,7 +229,7 @@ def test_a_guest_whose_migration_was_broken_off_keeps_its_name(web1, broken_off,
     with pytest.raises(errors.VirtError, match=words):
         web1.modules["virt.rename"]("web1", "web2")
     assert names(web1) == ["test", "web1"]
-    broken_off(phase, over=True)
+    broken_off(phase, completed=True)
     assert web1.modules["virt.rename"]("web1", "web2")["name"] == "web2"
 
 
@@ -273,7 +273,7 @@ def test_a_purge_leaves_a_migration_of_another_guest_and_one_that_is_over(
     monkeypatch.setitem(web1.modules, "virt.migrate_recover", None)
     broken_off(MOVING, uuid="6f3c7a4e-62c7-4d5f-8f0e-0d8f0b6c9b11")
     assert move_journal.load_for_domain(web1.conn.lookupByName("web1")) is None
-    broken_off(MOVED, over=True)
+    broken_off(MOVED, completed=True)
     assert web1.modules["virt.purge"]("web1") is True
 
 

@@ -542,7 +542,7 @@ def test_what_was_written_to_since_its_copy_is_handed_over_by_nobody(target, tmp
     os.unlink(gone)
     with open(newer, "wb") as file:
         file.write(b"newer")
-    made = TargetFiles("web1", (reservation, newer, same, gone), looks=looks)
+    made = TargetFiles("web1", (reservation, newer, same, gone), fingerprints=looks)
     assert target_leftovers.written_since(target, made) == [newer]
     kept = target_leftovers.hand_over(target, made)
     assert (handed_over(), set(kept)) == ([same], {newer, same})

@@ -102,15 +102,19 @@ def test_the_target_is_told_of_the_checkpoints_by_who_ends_the_move(peer, dom, j
     there = came(peer, dom, start=True)
     conn = dom.connect()
     for _ in range(2):
-        journal = begun(job, report(dom), phase=MOVED, over=over, checkpoints=(CHECKPOINT,))
+        journal = begun(job, report(dom), phase=MOVED, completed=over, checkpoints=(CHECKPOINT,))
         assert recovery.recover(conn, journal, job).checkpoints_lost is None
         assert [one.getName() for one in there.listAllCheckpoints()] == ["salt-virt.1"]
     parent = "2</name><parent><name>nobody</name></parent>"
     broken = CHECKPOINT.replace("1</name>", parent)
-    journal = begun(job, report(dom), phase=MOVED, over=over, checkpoints=(broken,))
+    journal = begun(job, report(dom), phase=MOVED, completed=over, checkpoints=(broken,))
     assert list(recovery.recover(conn, journal, job).checkpoints_lost) == ["salt-virt.2"]
     journal = begun(
-        job, report(dom), phase=MOVED, over=over, checkpoints=(CHECKPOINT.replace("1<", "3<", 1),)
+        job,
+        report(dom),
+        phase=MOVED,
+        completed=over,
+        checkpoints=(CHECKPOINT.replace("1<", "3<", 1),),
     )
     there.listAllCheckpoints()[0].delete(libvirt.VIR_DOMAIN_CHECKPOINT_DELETE_METADATA_ONLY)
     there.undefine()
@@ -136,7 +140,7 @@ def real(peer, libvirtd, tmp_path, monkeypatch):  # noqa: F811
 
 def copied(real):
     path = str(real.copy)
-    return {"created": [path], "looks": {path: remote_storage.fingerprint(real, path)}}
+    return {"created": [path], "fingerprints": {path: remote_storage.fingerprint(real, path)}}
 
 
 @pytest.mark.parametrize("defined", [True, False])
@@ -191,7 +195,7 @@ def test_what_was_not_sent_yet_is_not_there_by_us(peer, dom, job, start, tmp_pat
     disk = tmp_path / "web1_vda"
     disk.touch()
     there = came(peer, dom, start)
-    journal = begun(job, report(dom), phase=PREPARING, left=[str(disk)])
+    journal = begun(job, report(dom), phase=PREPARING, source_files=[str(disk)])
     with pytest.raises(errors.MigrationFailed, match="did not create there: keep one"):
         recovery.recover(dom.connect(), journal, job)
     assert disk.exists()

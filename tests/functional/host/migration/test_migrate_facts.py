@@ -119,7 +119,7 @@ def test_disks_that_a_running_guest_gets_at_its_next_start_are_told_apart(dom, t
     conn.defineXML(now.replace("</devices>", f"{second}</disk>{empty}</devices>"))
     report = facts.guest(Jobless(dom))
     has = [disk.source for disk in report.disks if disk.source]
-    later = [(disk.target, disk.source, disk.size_bytes) for disk in report.later]
+    later = [(disk.target, disk.source, disk.size_bytes) for disk in report.pending_disks]
     assert (has, later) == (([paths[0]], [("vdb", paths[1], 4096)]) if active else (paths[:2], []))
     assert set(facts.paths(report)) == set(paths[:2]), "the target is asked about both"
 
@@ -169,7 +169,7 @@ def test_a_disk_on_a_server_is_told_with_its_servers(conn):
     )
     servers = (StorageServer("mon", "3300"), StorageServer(None, None, "unix"))
     assert found.network == NetworkSource("rbd", "rbd/web1", servers)
-    assert (found.trouble, found.chain, found.is_local) == (None, (), False)
+    assert (found.error, found.chain, found.is_local) == (None, (), False)
 
 
 def test_a_file_that_a_server_hides_from_root_is_in_trouble(conn, tmp_path, monkeypatch):
@@ -177,7 +177,7 @@ def test_a_file_that_a_server_hides_from_root_is_in_trouble(conn, tmp_path, monk
     path.write_bytes(bytes(512))
     monkeypatch.setattr(guest_disks.shared_folders, "is_hidden", lambda one: one == str(path))
     [found] = disks(conn, f"<disk type='file'><source file='{path}'/><target dev='vda'/></disk>")
-    assert found.trouble == guest_disks.shared_folders.HIDDEN
+    assert found.error == guest_disks.shared_folders.HIDDEN
     pool = conn.storagePoolCreateXML(
         f"<pool type='dir'><name>p</name><target><path>{tmp_path}</path></target></pool>"
     )
@@ -185,7 +185,7 @@ def test_a_file_that_a_server_hides_from_root_is_in_trouble(conn, tmp_path, monk
     found = volumes.inspect_local(
         conn, DiskReport("vda", "volume", pool=PoolReport("p"), volume="vda")
     )
-    assert found.trouble == guest_disks.shared_folders.HIDDEN
+    assert found.error == guest_disks.shared_folders.HIDDEN
 
 
 def test_a_device_that_a_guest_only_reads_is_not_read_by_us(conn):

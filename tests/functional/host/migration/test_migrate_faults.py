@@ -174,7 +174,7 @@ def unfinished(job):
     ("phase", "more", "outcome"),
     [
         (PREPARING, {}, "undone"),
-        (MOVING, {"over": True}, "nothing"),
+        (MOVING, {"completed": True}, "nothing"),
     ],
 )
 def test_a_dead_target_that_cannot_have_the_guest_pins_it_not(
@@ -284,7 +284,7 @@ def test_the_last_disks_stay_when_the_target_has_lost_the_guest(job, target, dom
     broken_off(job, dom, MOVED)
     conn, path = dom.connect(), f"{job.journals}/web1.json"
     entry = message_file.read(path, JournalEntry)
-    message_file.write(path, replace(entry, left=(str(disk),)))
+    message_file.write(path, replace(entry, source_files=(str(disk),)))
     dom.undefine()
     target.up = True
     done = api.recover(conn, job)
@@ -337,7 +337,7 @@ def test_a_promise_is_as_old_as_it_was_seen_here_unchanged(tmp_path, monkeypatch
     [
         (MOVING, {}, False),
         (PREPARING, {}, True),
-        (MOVING, {"over": True}, True),
+        (MOVING, {"completed": True}, True),
     ],
 )
 def test_what_may_be_on_the_target_is_not_started_here(job, dom, phase, more, starts):

@@ -73,11 +73,12 @@ def test_a_second_migration_is_refused_and_a_killed_one_leaves_its_journal(tmp_p
 def test_what_another_version_has_written_is_read(tmp_path):
     """Versions before phases, and those to come."""
     report = ENTRY.report.to_answer()
-    old = {"report": {**report, "of another": 1}, "target": "hv2", "created": ["/a"], "left": [],
-           "keep_source": False, "xml": "", "making": {"path": "/b", "bytes": 7}}  # fmt: skip
+    old = {"report": {**report, "of another": 1}, "target": "hv2", "created": ["/a"],
+           "source_files": [], "keep_source": False, "xml": "",
+           "making": {"path": "/b", "bytes": 7}}  # fmt: skip
     (tmp_path / "web1.json").write_text(json.dumps(old))
     entry = move_journal.MigrationJournal(tmp_path, "web1").read()
-    assert (entry.phase, entry.over, entry.report) == (None, False, ENTRY.report)
+    assert (entry.phase, entry.completed, entry.report) == (None, False, ENTRY.report)
     assert entry.making == PendingFile("/b", 7)
     told = entry.to_answer()
     assert {key: told[key] for key in old} == {**old, "report": report}

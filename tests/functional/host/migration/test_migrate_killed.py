@@ -129,7 +129,7 @@ while True:
     code, kept = apart(lambda: killed_at(line))
     seen = {{"line": line, "code": code, "kept": kept, "before": apart(hosts)[1]}}
     noted = MigrationJournal(journals, "web1").read()
-    seen["whole"] = bool(noted.looks) if noted and noted.phase == "moving" else None
+    seen["whole"] = bool(noted.fingerprints) if noted and noted.phase == "moving" else None
     code, seen["end"] = apart(end)
     assert not code, f"line {{line}}: it could not be ended: {{seen['end']}}"
     seen["after"], seen["here"] = apart(hosts)[1], os.path.exists(path)

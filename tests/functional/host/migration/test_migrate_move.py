@@ -317,7 +317,7 @@ def test_a_reservation_that_cannot_be_released_is_left_to_repair(move, there, mo
     left = move.journal.read()
     assert bool(left) == (not answers)
     if not answers:
-        assert (left.over, left.created) == (True, (move.reservation,))
+        assert (left.completed, left.created) == (True, (move.reservation,))
         assert f"hv2 keeps {move.reservation}: no route to hv3" in move.told[-1]["text"]
 
 

@@ -330,10 +330,10 @@ def test_no_pool_of_ours_ever_opens_devices(conn, folder):
 
 def test_a_volume_whose_pool_is_off_is_in_trouble(conn):
     pool = conn.storagePoolLookupByName("default-pool")
-    assert "no storage vol" in volumes.inspect_local(conn, named("default-pool")).trouble
-    assert "none" in volumes.inspect_local(conn, named("none")).trouble
+    assert "no storage vol" in volumes.inspect_local(conn, named("default-pool")).error
+    assert "none" in volumes.inspect_local(conn, named("none")).error
     pool.destroy()
-    assert "not started" in volumes.inspect_local(conn, named("default-pool")).trouble
+    assert "not started" in volumes.inspect_local(conn, named("default-pool")).error
     pool.create(0)
 
 

@@ -345,7 +345,7 @@ def done(monkeypatch):
 
 def ended(dom, job, about=None, **more):
     conn = dom.connect()
-    journal = begun(job, about or report(dom), created=("/there",), left=("/here",), **more)
+    journal = begun(job, about or report(dom), created=("/there",), source_files=("/here",), **more)
     found = recovery.recover(conn, journal, job)
     assert journal.read() is None, "it is closed"
     return found
@@ -385,7 +385,7 @@ def test_of_a_guest_that_moved_the_source_is_cleaned(peer, dom, job, done, keep,
 def test_of_a_guest_that_neither_host_has_a_person_reads_what_to_do(peer, dom, job, done, phase):
     about, conn = report(dom), dom.connect()
     dom.undefine()
-    journal = begun(job, about, created=("/there",), left=("/here",), phase=phase)
+    journal = begun(job, about, created=("/there",), source_files=("/here",), phase=phase)
     words = (
         r"web1 is on neither host, .*: its definition is in .*/web1\.json: define it again from "
         r"that file; if it was removed intentionally, salt-run virt.migrate_recover web1"
@@ -416,7 +416,7 @@ def test_what_stayed_here_of_a_guest_that_the_target_lost_is_kept(peer, dom, job
 
 
 def test_a_move_that_was_over_leaves_its_reservation_alone_to_release(peer, dom, job, done):
-    found = ended(dom, job, over=True)
+    found = ended(dom, job, completed=True)
     assert (found.name, found.outcome, found.deleted) == ("web1", "nothing", ())
     assert done == [("released", ("/there",))]
 

@@ -19,7 +19,7 @@ WHY = "web1 is now on hv3: check it there before you delete this file"
 
 
 def end(conn, job, about, **more):
-    begun(job, about, created=("/there",), left=("/here",), **more)
+    begun(job, about, created=("/there",), source_files=("/here",), **more)
     return api.recover(conn, job, elsewhere=["hv3"])
 
 

@@ -51,7 +51,7 @@ def test_what_it_holds_is_written_down(dead, dom, lost):
     note = note_of(dead)
     wanted = TargetLeftovers(
         "web1", ("/a",), None, ("/f",), uuid=dom.UUIDString(), target=URI,
-        since=note.since, vouched=lost is not None,
+        since=note.since, operator_confirmed=lost is not None,
     )  # fmt: skip
     assert note == wanted
     assert note.since > 0
@@ -109,8 +109,8 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
     conn, about = dom.connect(), report(dom)
     dom.undefine()
     with pytest.raises(errors.ConnectionFailed, match=r"lost=hv2$"):
-        end(conn, dead, about, phase=MOVED, left=("/vm/web1",))
-    found = end(conn, dead, about, "hv2", phase=MOVED, left=("/vm/web1",))
+        end(conn, dead, about, phase=MOVED, source_files=("/vm/web1",))
+    found = end(conn, dead, about, "hv2", phase=MOVED, source_files=("/vm/web1",))
     why = "web1 was migrated to hv2, which is lost: this may be its last copy"
     assert (found.outcome, found.target, found.retained) == ("moved", "hv2", {"/vm/web1": why})
     assert move_journal.MigrationJournal(dead.journals, "web1").read() is None
@@ -120,7 +120,7 @@ def test_what_a_guest_left_here_stays_when_the_host_that_had_taken_it_is_lost(de
 def test_a_move_that_is_over_asks_nobody_where_the_guest_is(dead, dom):
     conn, about = dom.connect(), report(dom)
     dom.undefine()
-    found = end(conn, dead, about, phase=MOVING, over=True)
+    found = end(conn, dead, about, phase=MOVING, completed=True)
     assert (found.outcome, list(found.leftovers)) == ("nothing", ["hv2"])
 
 

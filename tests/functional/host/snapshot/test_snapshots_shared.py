@@ -126,7 +126,7 @@ def test_what_to_ask_others_about(nas):  # noqa: F811
     modules = load("test:///default")
     told = modules["virt.delete_snapshots"]("web1", "one", "two", test=True)
     assert set(told["deleted"]) == {"one", "two"}
-    assert (set(told["shared"]), told.get("own")) == ({str(nas.base), first, second}, None)
+    assert (set(told["shared"]), told.get("guest_disks")) == ({str(nas.base), first, second}, None)
     told = modules["virt.delete_snapshots"](name="web1", names=["two"], test=True)
     assert set(told["shared"]) == {first, second}
     told = modules["virt.revert_snapshot"]("web1", "two", test=True)
