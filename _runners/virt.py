@@ -463,7 +463,7 @@ def vm_info(name, quiet=False):
 
 
 @runner.reporting
-def where(name):
+def locate(name):
     """
     Show which host has a guest, and the guest's state.
 
@@ -474,7 +474,7 @@ def where(name):
 
     .. code-block:: bash
 
-        salt-run virt.where web1
+        salt-run virt.locate web1
     """
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:

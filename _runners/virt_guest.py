@@ -446,7 +446,7 @@ def seed_eject(name, test=False):
 
 
 @runner.reporting
-def own(name, owner=None, test=False):
+def set_owner(name, owner=None, test=False):
     """
     Set the owner of a guest, for ``owned`` grants and quotas of ``virt:rights``. A limited user
     automatically owns the guests that the user deploys.
@@ -462,7 +462,7 @@ def own(name, owner=None, test=False):
 
     .. code-block:: bash
 
-        salt-run virt.own web1 anna
+        salt-run virt.set_owner web1 anna
     """
     with Fleet(__opts__) as fleet:
         return operation.perform(owner_operation.SetOwner(fleet, name, owner), test)

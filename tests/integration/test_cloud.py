@@ -81,7 +81,7 @@ def test_placement_spreads_and_explains_itself(cloud, guests):
         done = init(cloud, name)
         assert done.rc == 0, done.stdout
     assert where(cloud) == {"hv1": ["a"], "hv2": ["b"]}
-    assert "running" in cloud.run("virt.where", "b").stdout
+    assert "running" in cloud.run("virt.locate", "b").stdout
 
 
 def test_groups_are_remembered_and_kept_apart(cloud, guests):

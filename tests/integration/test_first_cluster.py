@@ -70,7 +70,7 @@ SAID = {
     ("salt hv1 state.apply libvirt", 2): nothing_to_do,
     ("salt-run virt.certs", 1): certificates,
     ("salt-run virt.host_info", 1): both,
-    ("salt-run virt.where web1", 1): says("hv1"),
+    ("salt-run virt.locate web1", 1): says("hv1"),
     ("salt web1 test.ping", 1): says("True"),
     ("salt web1 test.ping", 2): says("True"),
 }

@@ -50,7 +50,7 @@ def test_hosts_below_a_syndic_are_found_asked_and_told(masters):
     given = {"host": "hv2", "seed": False, "disk": None, "disks": [{"name": "a", "size": 32}]}
     made = masters.run("virt.init", "s1", 1, 64, IMAGE, **given)
     assert made.rc == 0, made.stdout
-    assert "s1 is running on hv2" in masters.run("virt.where", "s1").stdout
+    assert "s1 is running on hv2" in masters.run("virt.locate", "s1").stdout
     assert masters.run("virt.purge", "s1", "force=True").rc == 0
 
 
@@ -64,7 +64,7 @@ VERBS = [
     ("capacity", [1, 64], {}, 0, "hv2"),
     ("explain", ["s2", 1, 64], {"host": "hv2", "disk": None}, 0, "would be placed on hv2"),
     ("vm_info", ["s1"], {}, 0, "hv2"),
-    ("where", ["s1"], {}, 0, "is running on hv2"),
+    ("locate", ["s1"], {}, 0, "is running on hv2"),
     ("pause", ["s1"], {}, 0, "was paused"),
     ("resume", ["s1"], {}, 0, "was resumed"),
     ("reset", ["s1"], {}, 0, "was reset"),

@@ -10,7 +10,7 @@ VERBS = {
     "start": "web1 on hv2 was started",
     "pause": "web1 on hv2 was paused",
     "resume": "web1 on hv2 was resumed",
-    "where": "web1 is running on hv2",
+    "locate": "web1 is running on hv2",
     "force_off": "web1 on hv2 was powered off",
     "purge": "web1 was removed from hv2",
 }

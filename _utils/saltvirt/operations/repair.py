@@ -396,7 +396,7 @@ def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> I
             "since; until its owner is recorded it counts in the quota of that user",
             "that user called virt.init; its process ended before the owner was recorded, the host "
             "did not answer, or the master could not write",
-            commands=shlex.join(["salt-run", "virt.own", name, pending_guest.owner]),
+            commands=shlex.join(["salt-run", "virt.set_owner", name, pending_guest.owner]),
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 # runner functions that change nothing
 _READ_ONLY = frozenset({
-    "query", "list", "host_info", "vm_info", "where", "explain", "capacity", "migratable", "certs",
+    "query", "list", "host_info", "vm_info", "locate", "explain", "capacity", "migratable", "certs",
     "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
     "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
 })  # fmt: skip

@@ -441,7 +441,7 @@ class Cloud(Fleet):
 VERBS = {
     "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
     "next_host": ({}, ()),
-    "vm_info": ({"name": "web1"}, ()), "where": ({"name": "web1"}, ()),
+    "vm_info": ({"name": "web1"}, ()), "locate": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
     "capacity": ({"cpu": 1, "mem": 64, "hypervisor": "test", "disk": "default"}, ()),
     "init": (
@@ -507,12 +507,12 @@ VERBS = {
     "console": ({"name": "web1"}, ()), "exec": ({"name": "web1", "cmd": "uptime"}, ()),
     "put": ({"name": "web1", "local": "/etc/hostname", "remote": "/tmp/a"}, ()),
     "get": ({"name": "web1", "remote": "/etc/hostname", "local": "/tmp/no/folder"}, ()),
-    "own": ({"name": "web1", "owner": "anna"}, ()), "owners": ({}, ()),
+    "set_owner": ({"name": "web1", "owner": "anna"}, ()), "owners": ({}, ()),
     "label": ({"name": "web1", "labels": ["web"]}, ()),
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
-             "vm_info", "where", "repair"),
+             "vm_info", "locate", "repair"),
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
                     "backup_verify"),

@@ -222,7 +222,7 @@ def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):
     assert cloud.places()["hv1"]["bob-1"] == "shutdown"
     denied = runner("anna", "rename", "anna-1", "bob-7")
     assert comment(denied, "anna-1") == "anna may not call virt.rename"
-    assert runner("anna", "where", "anna-1")["anna-1"]["host"] == "hv2"
+    assert runner("anna", "locate", "anna-1")["anna-1"]["host"] == "hv2"
     assert cloud.places()["hv2"]["anna-1"] == "shutdown"
 
 
@@ -266,14 +266,14 @@ def test_a_verb_without_a_rule_is_denied(runner, cloud, monkeypatch):
 
 def test_what_nobody_can_read_allows_nothing_but_to_those_who_have_the_master(runner, cloud):
     cloud.opts["virt"]["rights"] = {"grants": [{"who": "bob", "verbs": ["fly"]}]}
-    assert "virt:rights is invalid" in comment(runner("bob", "where", "bob-1"), "bob-1")
+    assert "virt:rights is invalid" in comment(runner("bob", "locate", "bob-1"), "bob-1")
     assert "'fly' is none of" in comment(runner("root", "owners"), "virt")
-    assert runner("root", "where", "anna-1")["anna-1"]["host"] == "hv2"
+    assert runner("root", "locate", "anna-1")["anna-1"]["host"] == "hv2"
 
 
 def test_without_rights_the_verbs_are_as_they_were(runner, cloud):
     del cloud.opts["virt"]["rights"]
-    assert runner("bob", "where", "anna-1")["anna-1"]["host"] == "hv2"
+    assert runner("bob", "locate", "anna-1")["anna-1"]["host"] == "hv2"
 
 
 def deploying(cloud):
@@ -371,21 +371,21 @@ def test_what_a_label_grants(runner, cloud):
         {"who": "eve", "verbs": ["use"], "labels": ["web*"]},
         {"who": "*", "verbs": ["use"], "owned": True},
     ]}  # fmt: skip
-    assert "no guest" in comment(runner("eve", "where", "anna-1"), "anna-1")
+    assert "no guest" in comment(runner("eve", "locate", "anna-1"), "anna-1")
     test = runner("root", "label", "anna-1", ["web1", 7], test=True)["anna-1"]
     changes = {"labels": {"old": [], "new": ["7", "web1"]}}
     assert (test["result"], test["changes"]) == (None, changes)
-    assert "no guest" in comment(runner("eve", "where", "anna-1"), "anna-1")
+    assert "no guest" in comment(runner("eve", "locate", "anna-1"), "anna-1")
     told = runner("root", "label", "anna-1", ["web1", 7])["anna-1"]
     assert (told["result"], told["comment"]) == (True, "anna-1 has the labels 7, web1")
     assert runner("eve", "start", "anna-1")["anna-1"]["result"] is True
     assert runner("eve", "list") == {"hv1": {}, "hv2": {"running": ["anna-1"]}}
     # one does not take away the other
-    assert runner("root", "own", "anna-1", "bob")["anna-1"]["result"] is True
+    assert runner("root", "set_owner", "anna-1", "bob")["anna-1"]["result"] is True
     found = runner("root", "owners")["owners"]
     assert (found["guests"]["anna-1"], found["labels"]) == ("bob", {"anna-1": ["7", "web1"]})
     assert runner("root", "label", "anna-1")["anna-1"]["comment"] == "anna-1 has no label"
-    assert "no guest" in comment(runner("eve", "where", "anna-1"), "anna-1")
+    assert "no guest" in comment(runner("eve", "locate", "anna-1"), "anna-1")
     assert owners.load(cloud.opts, id_of("anna-1")).owner == "bob"
     assert comment(runner("eve", "label", "bobs", "web1"), "bobs") == "eve may not call virt.label"
     assert "labels must be texts" in comment(runner("root", "label", "bobs", [{}]), "bobs")
@@ -412,7 +412,7 @@ def test_who_may_still_by_owner_and_by_label(cloud):
 def test_a_record_of_a_former_version_is_read(runner, cloud):
     path = Path(cloud.opts["pki_dir"], "virtowners", id_of("bobs"))
     path.write_text(json.dumps({"owner": "bob", "guest": "bobs"}))
-    assert runner("bob", "where", "bobs")["bobs"]["result"] is True
+    assert runner("bob", "locate", "bobs")["bobs"]["result"] is True
 
 
 def test_a_deployment_that_fails_gives_nobody_a_guest(runner, cloud, monkeypatch):
@@ -426,23 +426,26 @@ def test_a_deployment_that_fails_gives_nobody_a_guest(runner, cloud, monkeypatch
 
 
 def test_an_owner_is_the_masters_word_and_follows_the_guest(runner, cloud):
-    told = runner("root", "own", "secret-db", "bob")
+    told = runner("root", "set_owner", "secret-db", "bob")
     assert told["secret-db"]["changes"] == {"owner": {"old": None, "new": "bob"}}
-    assert runner("bob", "where", "secret-db")["secret-db"]["result"] is True
+    assert runner("bob", "locate", "secret-db")["secret-db"]["result"] is True
     host = cloud.hosts_["hv1"]
     inventory = host.inventory
     host.guests.pop("secret-db")
     host.guests["other-name"] = "running"
     same = lambda **more: _renamed(inventory(**more), "other-name", id_of("secret-db"))  # noqa: E731
     host.inventory = same
-    assert runner("bob", "where", "other-name")["other-name"]["result"] is True
-    assert runner("root", "own", "other-name", test=True)["other-name"]["result"] is None
+    assert runner("bob", "locate", "other-name")["other-name"]["result"] is True
+    assert runner("root", "set_owner", "other-name", test=True)["other-name"]["result"] is None
     assert (
-        runner("root", "own", "other-name")["other-name"]["comment"]
+        runner("root", "set_owner", "other-name")["other-name"]["comment"]
         == "other-name is without an owner"
     )
-    assert "no guest" in comment(runner("bob", "where", "other-name"), "other-name")
-    assert comment(runner("bob", "own", "bobs", "bob"), "bobs") == "bob may not call virt.own"
+    assert "no guest" in comment(runner("bob", "locate", "other-name"), "other-name")
+    assert (
+        comment(runner("bob", "set_owner", "bobs", "bob"), "bobs")
+        == "bob may not call virt.set_owner"
+    )
 
 
 SPELLED = ["{}", "{{{}}}", "urn:uuid:{}"]
@@ -482,7 +485,7 @@ def test_another_host_says_nothing_of_whose_a_new_guest_is(runner, cloud, monkey
     assert owners.load(cloud.opts, unknown).owner is None
 
 
-@pytest.mark.parametrize("verb, given", [("own", "bob"), ("label", "web")])
+@pytest.mark.parametrize("verb, given", [("set_owner", "bob"), ("label", "web")])
 @pytest.mark.parametrize("test", [True, False])
 def test_what_is_said_of_one_guest_is_not_said_of_another_whose_uuid_its_host_tells(
     runner, cloud, verb, given, test
@@ -517,7 +520,7 @@ def test_a_uuid_that_is_none_names_no_file(cloud, wrong):
 
 def test_a_damaged_record_is_nobodys_and_is_named(runner, cloud):
     Path(cloud.opts["pki_dir"], "virtowners", id_of("bobs")).write_text("{")
-    assert "is damaged" in comment(runner("bob", "where", "bobs"), "bobs")
+    assert "is damaged" in comment(runner("bob", "locate", "bobs"), "bobs")
 
 
 def test_a_guest_on_two_hosts_must_be_the_users_on_both(runner, cloud):

@@ -27,7 +27,7 @@ GRANTS = [
     {"who": "anna", "verbs": ["use"], "guests": ["anna-*"]}, {"who": "%staff", "verbs": ["read"]},
 ]  # fmt: skip
 LOW = """start:
-  runner.virt.where:
+  runner.virt.locate:
     - args:
       - name: by-reactor
 """
@@ -116,7 +116,7 @@ def test_a_user_has_what_is_granted(master):
 
 @pytest.mark.parametrize("user", ["root", "sudo_anna", "Reactor", "UNKNOWN", "%staff"])
 def test_a_user_with_the_name_of_somebody_else_is_nobody(master, user):
-    said = master.asks(user, "virt.where", "x", __user__="anna", __pub_user="anna")
+    said = master.asks(user, "virt.locate", "x", __user__="anna", __pub_user="anna")
     assert NOBODY in said
 
 

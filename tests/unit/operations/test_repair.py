@@ -291,7 +291,7 @@ def test_a_guest_whose_owner_was_not_recorded_is_named(tmp_path):
     [found], _ = repair.find_leftovers(cloud)
     assert (found.id, found.repair) == ("owner-not-recorded:web1", None)
     assert found.problem == "created for anna b, and the master did not record the owner"
-    assert found.command == "salt-run virt.own web1 'anna b'"
+    assert found.command == "salt-run virt.set_owner web1 'anna b'"
     with owners.making(cloud.opts, {"web1": owners.PendingGuest("anna b", 1, 1, 1)}):
         assert repair.find_leftovers(cloud)[0] == [], "a guest is being created"
     assert repair.find_leftovers(cloud)[0] == []
@@ -426,7 +426,7 @@ def test_what_the_master_keeps_of_a_guest_that_never_came_is_found_and_removed(t
     cloud = Cloud(tmp_path, {"hv1": left()})
     pillars, permissions = Pillars(cloud.opts), Authorizations(cloud.opts)
     pillars.store("web8", "a key that is gone", {"token": "hush"})
-    private.write(str(tmp_path / "virtkeys" / "hv1" / "web7"), '{"until": 1}')
+    private.write(str(tmp_path / "virtkeys" / "hv1" / "web7"), '{"expires_s": 1}')
     found, _ = repair.find_leftovers(cloud)
     assert [one.id for one in found] == ["permission-expired:web7:hv1", "pillar-without-key:web8"]
     assert "hush" not in str([one.data() for one in found])

@@ -466,7 +466,9 @@ class _Limited:
                 log.warning("%s on %s has no owner: its new UUID is unknown", name, host)
                 self._count_unrecorded(name)
                 comment = f"{result[name].get('comment')}; the master could not record you as "
-                comment += f"its owner: its operator can run salt-run virt.own {name} {self.user}"
+                comment += (
+                    f"its owner: its operator can run salt-run virt.set_owner {name} {self.user}"
+                )
                 result[name] = {**result[name], "comment": comment}
         redacted: Answer = redact(result)
         return redacted

@@ -15,7 +15,7 @@ const AGAIN_MS = 10000;
 const KEPT = 60;
 const ARMED_MS = 300000;
 // what an ended function of the runner may have changed
-const READING = new Set(["query", "list", "host_info", "vm_info", "where", "explain", "capacity",
+const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
   "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket"]);
 

@@ -16,7 +16,7 @@ RIGHTS = {"grants": [
     {"who": "bob", "verbs": ["start", "query"], "guests": ["web*"]},
     {"who": "anna", "verbs": ["console"], "owned": True},
     {"who": "ops", "verbs": ["*"], "everything": True},
-    {"who": "eve", "verbs": ["where"], "everything": True},
+    {"who": "eve", "verbs": ["locate"], "everything": True},
 ]}  # fmt: skip
 ID = "00000000-0000-4000-8000-000000000001"
 
@@ -154,7 +154,7 @@ def test_whether_there_may_be_a_guest_and_whether_there_is_no_limit(opts):
     assert said(access_check.may_ever, "start") == [None, "bob", "ops"]
     assert said(access_check.may_all, "start") == [None, "ops"]
     assert said(access_check.may_ever, "console") == [None, "anna", "ops"]
-    assert said(access_check.may_all, "where") == [None, "ops", "eve"]
+    assert said(access_check.may_all, "locate") == [None, "ops", "eve"]
     opts["virt"] = {}
     assert said(access_check.may_ever, "start") == said(access_check.may_all, "start") == [
         None, "bob", "anna", "ops", "eve"]  # fmt: skip
@@ -176,7 +176,7 @@ def test_who_was_allowed_is_asked_again_by_the_owner_of_now(opts):
 
     assert (still("anna", "console"), still("anna", "start")) == (True, False)
     assert (still("bob", "start"), still("bob", "start", "web1")) == (False, True)
-    assert (still("ops", "start"), still("eve", "where"), still("eve", "start")) == (
+    assert (still("ops", "start"), still("eve", "locate"), still("eve", "start")) == (
         True, True, False)  # fmt: skip
     owners.set_owner(opts, ID, "db1", "bob")
     assert still("anna", "console") is False

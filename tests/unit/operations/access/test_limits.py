@@ -21,7 +21,7 @@ from tests.unit.placement.test_choose import guest, host
 GRANTS = {"grants": [
     {"who": "bob", "verbs": ["start", "rename", "snapshot", "delete_snapshots", "query", "watch"],
      "guests": ["web*"]},
-    {"who": "bob", "verbs": ["where"], "guests": ["see*"]},
+    {"who": "bob", "verbs": ["locate"], "guests": ["see*"]},
     {"who": ["bob", "BOB"], "verbs": ["init"], "guests": ["web*"], "images": ["salt://*"]},
     {"who": "all", "verbs": ["init", "start"], "everything": True},
 ], "quotas": {"bob": {"guests": 3, "vcpus": 9, "memory": "4M", "disk": "40K"}}}  # fmt: skip
@@ -184,7 +184,7 @@ def test_who_may_do_it_to_one_of_two_of_a_name_does_it_to_none(ask, cloud):
     cloud.hosts[1] = host("hv2", [twin.__class__("web2", uuid=id_of("other"))])
     cloud.opts["virt"] = {"rights": {"grants": [
         {"who": "eve", "verbs": ["start"], "owned": True},
-        {"who": "eve", "verbs": ["where"], "guests": ["web*"]},
+        {"who": "eve", "verbs": ["locate"], "guests": ["web*"]},
     ]}}  # fmt: skip
     owners.set_owner(cloud.opts, id_of("web2"), "web2", "eve")
     with pytest.raises(errors.Denied, match=r"virt.start of web2$"):
@@ -380,8 +380,8 @@ def test_what_its_host_does_not_say_well_is_nobodys(ask, cloud, opts, monkeypatc
     said = ask("bob", init, "web9")["web9"]
     assert said["result"] is True
     assert said["comment"].endswith(
-        "; the master could not record you as its owner: its operator can run salt-run virt.own "
-        "web9 bob"
+        "; the master could not record you as its owner: its operator can run salt-run "
+        "virt.set_owner web9 bob"
     )
     assert {owners.load(opts, id_of(name)).owner for name in ("web9", "db1")} == {None}
 
