@@ -68,11 +68,10 @@ def _job(vm_, target, kwargs):
     arguments["overcommit"] = False if overcommit is None else overcommit
     admission_config = admission.config_of(__salt__["config.get"], arguments)
     policies = {k: arguments.pop(k, None) or {} for k in ("ratios", "limits")}
+    sent_certificates = base.mapping(arguments.pop("certificates", None) or {}, "certificates")
     certificates = {
         use: migration_answer.Certificate.from_answer(certificate, f"certificates of {target}")
-        for use, certificate in base.mapping(
-            arguments.pop("certificates", None) or {}, "certificates"
-        ).items()
+        for use, certificate in sent_certificates.items()
     }
     address = arguments.pop("address", None)
     unmounted = values.paths(arguments.pop("unmounted", None) or [], "unmounted")
@@ -393,13 +392,10 @@ def migrate_clean(vm_, test=False, unused=(), **kwargs):
     """
     from saltvirt.host.migration import target_leftovers  # noqa: PLC0415 - needs the binding
 
-    unused = values.paths(unused, "unused")
-    name, admission_config = (
-        names.guest(vm_),
-        admission.AdmissionConfig.configured(__salt__["config.get"]),
-    )
+    unused, name = values.paths(unused, "unused"), names.guest(vm_)
+    admission_config = admission.AdmissionConfig.configured(__salt__["config.get"])
     with connection.connect(settings.connection(__salt__["config.get"], kwargs)) as conn:
-        if test:
+        if values.flag(test, "test"):
             todo = target_leftovers.plan(conn, name, admission_config.images_dir, unused)
             if todo is None:
                 return {}

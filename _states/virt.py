@@ -487,13 +487,7 @@ def saved(name, suffix=None, connection=None, username=None, password=None, **kw
 
 
 def reverted(
-    name,
-    snapshot=None,
-    cleanup=False,
-    connection=None,
-    username=None,
-    password=None,
-    **kwargs,
+    name, snapshot=None, cleanup=False, connection=None, username=None, password=None, **kwargs
 ):
     """
     Revert guests to a snapshot, at every apply. Later changes are lost.

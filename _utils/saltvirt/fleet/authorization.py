@@ -87,7 +87,7 @@ class Authorizations:
 
     def _path(self, host: str, name: str) -> str:
         if not host or "/" in host or host.startswith("."):
-            raise errors.InvalidInput(f"{host!r} is no minion id")
+            raise errors.InvalidInput(f"{host!r} is not a minion id")
         return os.path.join(self._root, host, names.guest(name))
 
     def grant(

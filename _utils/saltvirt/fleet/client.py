@@ -447,7 +447,9 @@ class _Job:
             return
         if self.watch_prefix and tag.startswith(self.watch_prefix):
             returned = data.get("data")
-            if data.get("cmd") == "_minion_event" and isinstance(returned, dict):  # not our own
+            if data.get("cmd") == "_minion_event" and isinstance(
+                returned, dict
+            ):  # not an event of this master
                 self._watched(tag, returned)
             return
         if host not in self.waiting:

@@ -25,11 +25,7 @@ from saltvirt.fleet import private, target
 from saltvirt.fleet.pillars import Pillars, fingerprint
 from saltvirt.system import atomic_file
 
-_FOLDERS = {
-    "accepted": "minions",
-    "pending": "minions_pre",
-    "rejected": "minions_rejected",
-}
+_FOLDERS = {"accepted": "minions", "pending": "minions_pre", "rejected": "minions_rejected"}
 
 
 # one key in PEM and nothing around it; the largest that Salt makes is far smaller

@@ -55,7 +55,7 @@ def _exact(data: Any) -> list[Any]:
     if isinstance(data, list):
         return ["list", *map(_exact, data)]
     if type(data) not in _PLAIN:
-        raise TypeError(f"no plain data: {type(data)}")
+        raise TypeError(f"not plain data: {type(data)}")
     return [type(data).__name__, data]
 
 

@@ -34,7 +34,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
         return ipaddress.ip_network(text, strict=False) if "/" in text else None
     except ValueError as exc:
-        raise InvalidInput(f"virt:migration:address: {text!r} is no network: {exc}") from exc
+        raise InvalidInput(f"virt:migration:address: {text!r} is not a network: {exc}") from exc
 
 
 def advertised(setting: Any, local_addresses: Callable[[str | None], Any]) -> str | None:

@@ -88,10 +88,7 @@ _RESTARTED = (
 
 def _only_on_source(source: Side, was_running: bool) -> Resolution:
     if source.state == ABSENT:
-        return Resolution(
-            UNDECIDED,
-            message="it is on neither host; its disks were not touched",
-        )
+        return Resolution(UNDECIDED, message="it is on neither host; its disks were not touched")
     if source.is_waiting and was_running:
         return Resolution(UNDONE, (RESUME_SOURCE,))
     return Resolution(UNDONE)

@@ -153,21 +153,17 @@ def advance(before: Progress, stats: Mapping[str, Any], now_s: float) -> Progres
 
 
 def _note_progress(progress: Progress) -> Progress:
-    return (
-        _record_lowest(progress)
-        if progress.lowest is None or progress.phase_remaining < progress.lowest
-        else progress
-    )
+    is_lower = progress.lowest is None or progress.phase_remaining < progress.lowest
+    return _record_lowest(progress) if is_lower else progress
 
 
 def _memory_pass(before: Progress, progress: Progress) -> Progress:
     """Update the progress of memory. The end of a pass is no progress by itself: a pass that begins
     with less than those before is, and so is the first pass while it runs."""
     if not before.memory:
+        start = progress.phase_remaining
         return _record_lowest(
-            replace(
-                progress, best_pass_start=None, pass_start=progress.phase_remaining, fruitless=0
-            )
+            replace(progress, best_pass_start=None, pass_start=start, fruitless=0)
         )
     if progress.iteration <= max(1, before.iteration):
         return progress if progress.fruitless else _note_progress(progress)

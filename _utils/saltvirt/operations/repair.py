@@ -119,14 +119,9 @@ class Repair:
         findings, unreachable = self._find()
         repaired, unrepaired = repair_all(findings, self.report)
         unrepaired.update({} if findings and (self.name or self.selector) else unreachable)
-        comment = (
-            f"{len(repaired)} repaired, {len(unrepaired)} left"
-            if unrepaired
-            else f"{len(repaired)} repaired"
-        )
-        comment += "".join(
-            f"; {subject}: {reason}" for subject, reason in sorted(unrepaired.items())
-        )
+        comment = f"{len(repaired)} repaired"
+        comment += f", {len(unrepaired)} left" if unrepaired else ""
+        comment += "".join(f"; {name}: {reason}" for name, reason in sorted(unrepaired.items()))
         changes = {"repaired": repaired} if repaired else {}
         return Result("repair", comment, changes, {"left": unrepaired}, complete=not unrepaired)
 
@@ -246,8 +241,7 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
             if migration.problem
             else "both hosts are asked, and the migration is completed or undone",
             f"{host} has a journal of its migration to {migration.target or 'another host'}, and "
-            f"no "
-            "process is working on it",
+            "no process is working on it",
             host,
             None if migration.problem else functools.partial(_end_migrations, fleet, host, name),
         )  # fmt: skip
@@ -338,7 +332,7 @@ def _end_migrations(fleet: Fleet, source: str | None, name: str) -> None:
     problems = [
         f"{on}: {reason}" for on, reason in {**recovery.leftovers_by_host, **leftovers}.items()
     ]
-    if recovery.outcome != migrate.MOVED:  # a target that was handed it may be silent
+    if recovery.outcome != migrate.MOVED:  # the target was to remove them, but may not answer
         target_paths = {*deleted, *still_retained}
         retained = {
             path: reason for path, reason in recovery.retained.items() if path not in target_paths
@@ -367,11 +361,8 @@ def _abandoned(
         ):
             continue
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(intent.since))
-        status = (
-            f"{host} does not answer now: {unreachable[host]}"
-            if state is None
-            else f"it is {state}"
-        )
+        silent = f"{host} does not answer now: {unreachable.get(host)}"
+        status = silent if state is None else f"it is {state}"
         yield Finding(
             GIVEN_UP, name,
             f"created on {host} by {function}, which was given up or killed; {status}",
@@ -391,7 +382,7 @@ def _unowned(fleet: Fleet, guests: Container[str], partial: Container[str]) -> I
         yield Finding(
             OWNER, name,
             f"created for {sanitize.one_line(pending_guest.owner)}, and the master did not record "
-            f"the owner",
+            "the owner",
             "manual: check whether it is this guest, as another operation may have created it "
             "since; until its owner is recorded it counts in the quota of that user",
             "that user called virt.init; its process ended before the owner was recorded, the host "
@@ -429,9 +420,8 @@ def _duplicates(
             "its disks: both may use the same ones",
             "each of these hosts lists a domain of this name, and none has a running operation or "
             "migration of it",
-            commands=f"{one_of}{'; '.join(undefine_commands)}" if undefine_commands else (
-                "; "
-            ).join(sorted(inspect_commands)),
+            commands=f"{one_of}{'; '.join(undefine_commands)}" if undefine_commands
+            else "; ".join(sorted(inspect_commands)),
         )  # fmt: skip
 
 
@@ -537,9 +527,9 @@ def _permissions(fleet: Fleet) -> Iterator[Finding]:
     for host, name in permissions.expired():
         yield Finding(
             PERMISSION, name,
-            f"a permission for {host} to hand in its key has expired",
+            f"a permission for {host} to submit its key has expired",
             "permission removed",
-            "virt.authorize or an init permitted it, and its time is over",
+            "virt.authorize or virt.init granted it, and it was not used in time",
             host,
             functools.partial(permissions.revoke, host, name),
         )  # fmt: skip

@@ -90,7 +90,7 @@ class HostSelector:
 
     def choose(self, hosts: Iterable[Host], request: PlacementRequest) -> PlacementDecision:
         """See :func:`choose`."""
-        nameless = replace(request, name="")  # no filter and no weigher goes by the name
+        nameless = replace(request, name="")  # no filter or weight depends on the name
         if nameless != self._nameless:
             self._nameless, self._evaluations = nameless, {}
         evaluations = [self._evaluate(host, request) for host in hosts]

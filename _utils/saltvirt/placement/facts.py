@@ -362,7 +362,7 @@ def host_of(name: str, inventory: Inventory) -> Host:
         silent=inventory.silent,
     )
     for store in {*host.mounts.values(), host.images_store}:
-        host.storage[store]  # a mount of what it does not tell of is known here, not in a choice
+        host.storage[store]  # fail here, not during placement, if an answer lacks a store
     return host
 
 

@@ -74,7 +74,7 @@ def test_a_salt_without_the_setting_gives_none_either(opts):
 
 @pytest.mark.parametrize("host", ["", "a/b", "../x", ".x"])
 def test_what_is_no_minion_id_names_no_file(opts, host):
-    with pytest.raises(errors.InvalidInput, match="is no minion id"):
+    with pytest.raises(errors.InvalidInput, match="is not a minion id"):
         Authorizations(opts).grant(host, "web1")
     assert there(opts) == []
 

@@ -56,7 +56,9 @@ def test_a_source_that_names_itself_does_not_send_the_guest_to_itself():
 
 
 def test_what_is_no_network_is_refused():
-    with pytest.raises(InvalidInput, match=r"virt:migration:address: '10.9.0.0/99' is no network"):
+    with pytest.raises(
+        InvalidInput, match=r"virt:migration:address: '10.9.0.0/99' is not a network"
+    ):
         incoming_address.advertised("10.9.0.0/99", HV1)
 
 

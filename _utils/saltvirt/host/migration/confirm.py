@@ -25,10 +25,7 @@ def find(conn: libvirt.virConnect, guest_uuid: str) -> libvirt.virDomain | None:
 
 
 def confirm(
-    conn: libvirt.virConnect,
-    peer: libvirt.virConnect,
-    report: GuestReport,
-    persistent: bool = True,
+    conn: libvirt.virConnect, peer: libvirt.virConnect, report: GuestReport, persistent: bool = True
 ) -> libvirt.virDomain:
     """Return the guest's domain on the target if it is there for good and no longer on the source.
 
@@ -96,11 +93,9 @@ def send_checkpoints(peer: libvirt.virConnect, entry: JournalEntry) -> dict[str,
     """
     try:
         target_dom = find(peer, entry.report.uuid)
-        return (
-            guest_checkpoints.redefine(target_dom, entry.checkpoints)
-            if target_dom is not None
-            else {}
-        )
+        if target_dom is None:
+            return {}
+        return guest_checkpoints.redefine(target_dom, entry.checkpoints)
     except libvirt.libvirtError as exc:  # the migration has succeeded nevertheless
         return {"all": str(exc)}
 

@@ -29,9 +29,8 @@ def departure_reason(name: str, folder: str | None = None) -> str | None:
             record = json.load(file)
         date = time.strftime("%Y-%m-%d", time.gmtime(record["at"]))
         return (
-            f"{name} was migrated from here to {record['host']} on {date}: describe it in "
-            "the SLS of that host; if it was deleted, virt.init on this host creates it "
-            "again"
+            f"{name} was migrated from here to {record['host']} on {date}: describe it in the SLS "
+            "of that host; if it was deleted, virt.init on this host creates it again"
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

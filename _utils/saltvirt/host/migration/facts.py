@@ -12,13 +12,7 @@ from xml.etree.ElementTree import Element
 
 from saltvirt.host import hooks
 from saltvirt.host.connection import libvirt, skip_undefined, translated
-from saltvirt.host.domain import (
-    creation,
-    describe,
-    lookup,
-    metadata,
-    placement_facts,
-)
+from saltvirt.host.domain import creation, describe, lookup, metadata, placement_facts
 from saltvirt.host.migration import (
     block_devices,
     guest_disks,

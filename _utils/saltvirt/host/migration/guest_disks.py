@@ -38,25 +38,17 @@ def read(
     backing files are read from the files, without taking their locks. excluding: the XML of a
     domain whose disks, and drives without a medium, are omitted.
     """
-    excluded = (
-        {_medium(disk) for disk in excluding.iterfind("devices/disk")}
-        if excluding is not None
-        else set()
-    )
-    reports = [
-        _disk(element, conn)
-        for element in root.iterfind("devices/disk")
-        if excluding is None or (any(_medium(element)) and _medium(element) not in excluded)
-    ]
-    return tuple(
-        _seed(
-            replace(
-                disk, chain=tuple(replace(b, owned=_is_own(b.path, owned)) for b in disk.chain)
-            ),
-            owned,
-        )
-        for disk in reports
-    )
+    elements = root.findall("devices/disk")
+    if excluding is not None:
+        excluded = {*map(_medium, excluding.iterfind("devices/disk"))}
+        elements = [e for e in elements if any(_medium(e)) and _medium(e) not in excluded]
+    return tuple(_mark_own(_disk(element, conn), owned) for element in elements)
+
+
+def _mark_own(disk: DiskReport, owned: Collection[str]) -> DiskReport:
+    """Return the disk with the guest's own backing files and cloud-init volume marked as such."""
+    chain = tuple(replace(base, owned=_is_own(base.path, owned)) for base in disk.chain)
+    return _seed(replace(disk, chain=chain), owned)
 
 
 def _seed(disk: DiskReport, owned: Collection[str]) -> DiskReport:

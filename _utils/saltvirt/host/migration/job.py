@@ -10,10 +10,7 @@ from typing import Any
 from saltvirt.answers.migration import Certificate
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.migration import (
-    move_journal,
-    peer,
-)
+from saltvirt.host.migration import move_journal, peer
 from saltvirt.migration.options import MigrationSettings, Options
 from saltvirt.migration.transport import Transport
 from saltvirt.placement.policy import PlacementPolicy

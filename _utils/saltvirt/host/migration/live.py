@@ -89,9 +89,7 @@ def parameters(by_name: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perform(
-    dom: libvirt.virDomain,
-    job: Job,
-    notify: Callable[[Progress, float, str | None], None],
+    dom: libvirt.virDomain, job: Job, notify: Callable[[Progress, float, str | None], None]
 ) -> Progress:
     """Migrate the guest and observe it; return the last Progress.
 
@@ -178,11 +176,7 @@ def completed(dom: libvirt.virDomain) -> dict[str, Any]:
 
 
 def _act(
-    dom: libvirt.virDomain,
-    job: Job,
-    action: Action,
-    progress: Progress,
-    abort_reason: str | None,
+    dom: libvirt.virDomain, job: Job, action: Action, progress: Progress, abort_reason: str | None
 ) -> tuple[Progress, str | None]:
     """Perform the action. Return (the updated Progress, why we aborted the migration or None)."""
     try:

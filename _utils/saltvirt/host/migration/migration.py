@@ -66,10 +66,8 @@ class Migration:
         self.plans, self.copied_plans = request.plans, storage.copied_plans(request.plans)
         self.job, self.journal = job, journal
         self.not_live = is_not_live(job.options, report.virt_type)
-        self.reservation, self.renewed_at_s = (
-            reservations.reservation_path(report, request.plans),
-            0.0,
-        )
+        self.reservation = reservations.reservation_path(report, request.plans)
+        self.renewed_at_s = 0.0
         self.entry = JournalEntry(
             report, job.transport.uri, PREPARING, source_files=tuple(self._source_files()),
             keep_source=job.options.keep_source or not job.options.undefinesource,
@@ -180,34 +178,24 @@ class Migration:
             configured = replace(configured, bandwidth=options.max_bandwidth)
         disks = [plan.target for plan in self.copied_plans]
         zeroes = flags.discarding(self.report, self.host, disks)
+        transport, hostname = self.job.transport, self.host.hostname
+        destination = flags.tls_destination(transport, hostname, self.job.certificates)
+        names = flags.flags(
+            options, transport, storage.mode(self.plans), live=not self.not_live,
+            proven_shared=storage.is_proven_shared(self.plans),
+        )  # fmt: skip
         job = live.Job(
-            uri=peer.batch(self.job.transport),
-            flags=frozenset(
-                flags.flags(
-                    options,
-                    self.job.transport,
-                    storage.mode(self.plans),
-                    live=not self.not_live,
-                    proven_shared=storage.is_proven_shared(self.plans),
-                )
-            ),
-            parameters=flags.parameters(
-                options,
-                disks,
-                configured,
-                zeroes,
-                flags.tls_destination(
-                    self.job.transport, self.host.hostname, self.job.certificates
-                ),
-            ),
+            uri=peer.batch(transport),
+            flags=frozenset(names),
+            parameters=flags.parameters(options, disks, configured, zeroes, destination),
             policy=policy.limits(size, configured, "safe" if self.not_live else options.policy),
             max_downtime=options.max_downtime,
             pausing=self._pausing,
         )
         note = _NOT_LIVE if self.not_live else ""
         self.job.report_step(
-            f"migrating {self.report.name} from {self.report.host} to {self.host.hostname} "
-            f"over {self.job.transport.description}{note}"
+            f"migrating {self.report.name} from {self.report.host} to {hostname} over "
+            f"{transport.description}{note}"
         )
         try:
             live.perform(self.dom, job, self._on_progress)
@@ -291,9 +279,7 @@ class Migration:
         verb = "runs" if self.report.active else "stays"
         text = f"{_message(exc)}; {self.report.name} {verb} on {self.report.host}"
         refused = isinstance(exc, errors.TargetRefused)
-        kind: type[errors.MigrationFailed] = (
-            errors.TargetRefused if refused else errors.MigrationFailed
-        )
+        kind = errors.TargetRefused if refused else errors.MigrationFailed
         return kind(f"{text}; {detail}" if detail else text)
 
     def _result(self, target_dom: libvirt.virDomain | None) -> MigrationResult:
@@ -323,8 +309,8 @@ class Migration:
                 self.conn, self.report, self.entry.source_files
             )
         self._complete()
-        result = replace(result, checkpoints_lost=lost_checkpoints or None)
-        return replace(result, deleted=tuple(deleted), retained=retained)
+        lost = lost_checkpoints or None
+        return replace(result, deleted=tuple(deleted), retained=retained, checkpoints_lost=lost)
 
     def _complete(self) -> None:
         """Release the reservation, as the guest itself counts on the target now. If the target

@@ -320,11 +320,8 @@ def refuse_foreign(conn: libvirt.virConnect, peer: libvirt.virConnect, entry: Jo
             reason = f"{target} has a guest {name} that this migration did not create there"
         else:  # the copies of a running guest are incomplete until libvirt has moved it
             changed_files = target_leftovers.written_since(peer, entry.target_files)
-            reason = (
-                f"{', '.join(changed_files)} on {target}, {target_leftovers.NEWER}"
-                if changed_files
-                else None
-            )
+            if changed_files:
+                reason = f"{', '.join(changed_files)} on {target}, {target_leftovers.NEWER}"
     if reason:
         raise errors.MigrationFailed(
             f"{reason}: keep one, and run virt.stop and virt.undefine {name} on the other "
@@ -351,9 +348,8 @@ def resume_source(conn: libvirt.virConnect, report: GuestReport, step: str | Non
             return
     name = report.name
     raise errors.MigrationFailed(
-        f"{name} is paused on {report.host}, by its migration or by another program: "
-        f"run virt.resume {name} or virt.stop {name}, then salt-run "
-        f"virt.migrate_recover {name}"
+        f"{name} is paused on {report.host}, by its migration or by another program: run "
+        f"virt.resume {name} or virt.stop {name}, then salt-run virt.migrate_recover {name}"
     )
 
 

@@ -290,10 +290,7 @@ def claim(pool: libvirt.virStoragePool, making: PendingFile, mode: str) -> libvi
 
 
 def shape(
-    vol: libvirt.virStorageVol,
-    format: str,
-    size_bytes: int,
-    backing: BackingFile | None = None,
+    vol: libvirt.virStorageVol, format: str, size_bytes: int, backing: BackingFile | None = None
 ) -> None:
     """Convert a claimed file to an empty one of that format and virtual size."""
     with translated():

@@ -35,11 +35,7 @@ def local(present: Container[str], folder: str = FOLDER) -> list[Reservation]:
     """Return the Reservations of this host. present: names of its guests. Raises
     OperationFailed."""
     written = {}
-    with (
-        own_files.permitted(),
-        contextlib.suppress(FileNotFoundError),
-        os.scandir(folder) as files,
-    ):
+    with own_files.permitted(), contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
             with contextlib.suppress(FileNotFoundError):  # just released
                 if reservation.parse(file.name):

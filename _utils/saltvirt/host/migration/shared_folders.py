@@ -20,9 +20,8 @@ from saltvirt.system import mounts, tools
 # seconds after which clients of network file systems show new files (NFS: acdirmax, 60 s)
 CACHED_S = 75
 HIDDEN = (
-    "root of this host may not read it (root_squash), so libvirt's pools cannot "
-    "show it to the other host: make it readable (mode 0644), or export it with "
-    "no_root_squash"
+    "root of this host may not read it (root_squash), so libvirt's pools cannot show it to the "
+    "other host: make it readable (mode 0644), or export it with no_root_squash"
 )
 _NAME = "salt-virt-marker-"
 _MARK = re.compile(f"{_NAME}[0-9a-f]{{16}}")

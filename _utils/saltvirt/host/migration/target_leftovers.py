@@ -161,10 +161,7 @@ class CleanupPlan:
 
 
 def plan(
-    conn: libvirt.virConnect,
-    name: str,
-    below: str | None = None,
-    unused: Iterable[str] = (),
+    conn: libvirt.virConnect, name: str, below: str | None = None, unused: Iterable[str] = ()
 ) -> CleanupPlan | None:
     """Return the CleanupPlan for this host's notes of a guest; None without one. Changes nothing.
 
@@ -239,10 +236,7 @@ def _change_reason(conn: libvirt.virConnect, path: str, fingerprint: Any) -> str
 
 
 def clean(
-    conn: libvirt.virConnect,
-    name: str,
-    below: str | None = None,
-    unused: Iterable[str] = (),
+    conn: libvirt.virConnect, name: str, below: str | None = None, unused: Iterable[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
     """Delete what the plan contains, each file while no QEMU can open it. Return ([path], {path:
     why it stays}). A note is removed with the last of its files."""

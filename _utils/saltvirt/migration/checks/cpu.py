@@ -19,9 +19,8 @@ def reasons(guest: GuestReport, host: TargetReport, request: CheckedMigration) -
         if mismatch:
             yield (
                 f"the guest has the CPU of {guest.host} itself (host-passthrough), and "
-                f"{host.hostname} has {mismatch}: its programs would die; give it the mode "
-                f"host-model, "
-                "stop it, or give other_cpu=True"
+                f"{host.hostname} has {mismatch}: its programs could crash; give it the mode "
+                "host-model, stop it, or give other_cpu=True"
             )
 
 

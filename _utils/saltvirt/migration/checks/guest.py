@@ -47,8 +47,7 @@ def _snapshots(guest: GuestReport) -> Iterator[str]:
     if guest.active and guest.snapshots:
         yield (
             f"the guest has {units.pluralize(guest.snapshots, 'snapshot')}: libvirt cannot move "
-            f"them "
-            "while it runs; delete them, or stop the guest and move it cold"
+            "them while it runs; delete them, or stop the guest and move it cold"
         )
     if not guest.active and guest.orphaned_layers:
         yield (

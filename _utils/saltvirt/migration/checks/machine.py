@@ -37,8 +37,7 @@ def _versions(guest: GuestReport, host: TargetReport) -> Iterator[str]:
         yield (
             f"QEMU {units.version_text(host.qemu)} on {host.hostname} is older than "
             f"{units.version_text(guest.qemu)} on the source: a running guest moves only to the "
-            f"same "
-            "or a newer one; stop it to move it cold"
+            "same or a newer one; stop it to move it cold"
         )
 
 
@@ -57,8 +56,7 @@ def _vcpus(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     if host.machine.max_vcpus and guest.vcpus > host.machine.max_vcpus:
         yield (
             f"{host.hostname} gives a guest at most "
-            f"{units.pluralize(host.machine.max_vcpus, 'CPU')}, "
-            f"{guest.vcpus} are needed"
+            f"{units.pluralize(host.machine.max_vcpus, 'CPU')}, {guest.vcpus} are needed"
         )
 
 
@@ -67,8 +65,7 @@ def _secrets(host: TargetReport) -> Iterator[str]:
         usage = f" ({secret.usage})" if secret.usage else ""
         yield (
             f"{secret.device} needs libvirt's secret {secret.uuid}{usage}, which {host.hostname} "
-            f"does "
-            f"not have: virsh secret-dumpxml {secret.uuid} on the guest's host, on {host.hostname} "
-            f"virsh secret-define of that file and virsh secret-set-value {secret.uuid} --file "
-            f"VALUE"
+            f"does not have: virsh secret-dumpxml {secret.uuid} on the guest's host, on "
+            f"{host.hostname} virsh secret-define of that file and virsh secret-set-value "
+            f"{secret.uuid} --file VALUE"
         )

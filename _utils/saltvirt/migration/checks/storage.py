@@ -87,8 +87,7 @@ def _medium(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterato
         yield (
             f"{disk.device} {disk.target} has {name}, the volume that seeds the guest, which "
             f"cannot move along: {_seed_reason(disk, location, host)}; salt-run virt.seed_eject "
-            f"{guest.name} "
-            "ejects and deletes it"
+            f"{guest.name} ejects and deletes it"
         )
     elif name and local and not location.exists:
         yield (
@@ -100,9 +99,9 @@ def _medium(guest: GuestReport, disk: DiskReport, host: TargetReport) -> Iterato
 def _seed_reason(disk: DiskReport, location: LocationReport, host: TargetReport) -> str:
     """Return why the cloud-init volume is not copied to the target."""
     if not disk.seed:
-        return "the guest's record does not name it, so it may be somebody else's"
+        return "the guest's record does not name it, so it may belong to another guest"
     if location.exists:
-        return f"{host.hostname} already has another file of that name: look whose it is"
+        return f"{host.hostname} already has another file of that name: check whose it is"
     return location.reason or storage.UNKNOWN
 
 
@@ -130,8 +129,7 @@ def _copied_disk(
     if location.exists:
         yield (
             f"{host.hostname} already has {plan.target_path}, which is not the disk of this guest "
-            f"but "
-            "may be another's: look whose it is"
+            "but may belong to another: check which one"
         )
     if disk.type == "block" and not location.pool:
         yield (
@@ -144,16 +142,16 @@ def _copied_disk(
 def _variables(guest: GuestReport, host: TargetReport) -> Iterator[str]:
     """Check that the file of firmware variables would not be overwritten."""
     if guest.nvram == "":
-        yield "the firmware's variables are in no file: only a file of them can come along"
+        yield "the firmware variables are not in a file: only a file can be migrated"
     if not guest.nvram:
         return
     location = host.location(guest.nvram)
     if location.shared is None:
-        yield f"the firmware's variables {guest.nvram}: {location.reason or storage.UNKNOWN}"
+        yield f"the firmware variables {guest.nvram}: {location.reason or storage.UNKNOWN}"
     elif location.exists and not location.shared:
         yield (
-            f"{host.hostname} already has {guest.nvram}, which is not this guest's but may "
-            "be another's: look whose it is"
+            f"{host.hostname} already has {guest.nvram}, which does not belong to this "
+            "guest: check which one it belongs to"
         )
 
 
@@ -199,13 +197,12 @@ def _owned_base(
     elif location.exists:
         yield (
             f"{host.hostname} already has {base.path}, which is not the backing file of "
-            f"disk {disk.target}: look whose it is"
+            f"disk {disk.target}: check which guest uses it"
         )
     elif disk.pool and folder != base.path.rpartition("/")[0]:
         yield (
-            f"disk {disk.target} has the backing file {base.path}, and pool "
-            f"{disk.pool.name} is in {folder} on {host.hostname}: "
-            "delete the guest's snapshots first"
+            f"disk {disk.target} has the backing file {base.path}, and pool {disk.pool.name} is in "
+            f"{folder} on {host.hostname}: delete the guest's snapshots first"
         )
 
 

@@ -485,14 +485,14 @@ class _Limited:
         try:
             owners.store_unrecorded(self.opts, name)
         except OSError:
-            log.exception("that %s is of %s", name, self.user)
+            log.exception("cannot record that %s belongs to %s", name, self.user)
 
     def _record_owner(self, uuid: str, name: str) -> bool:
         """Record the user as the guest's owner. Return whether that succeeded."""
         try:
             owners.set_owner(self.opts, uuid, name, self.user)
         except (OSError, errors.VirtError):
-            log.exception("the owner of %s", name)
+            log.exception("cannot record the owner of %s", name)
             return False
         return True
 

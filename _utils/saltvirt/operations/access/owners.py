@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import uuid as uuids
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,7 @@ def set_labels(opts: file_lock.Opts, uuid: str, guest: str, labels: tuple[str, .
 def _write(opts: file_lock.Opts, uuid: str, record: Owner) -> None:
     path = _path(opts, uuid)
     if path is None:
-        message = f"{record.guest} has no valid UUID: {uuid!r}"
-        raise errors.OperationFailed(message)
+        raise errors.OperationFailed(f"{record.guest} has no valid UUID: {uuid!r}")
     if record.owner is None and not record.labels:
         path.unlink(missing_ok=True)
     else:
@@ -151,10 +150,20 @@ def store_unrecorded(opts: file_lock.Opts, name: str) -> None:
 def unrecorded(opts: file_lock.Opts) -> dict[str, PendingGuest]:
     """Return name to PendingGuest of the guests whose owners could not be recorded, or whose
     process died before that. These guests may exist."""
+    return _read_pending((_making(opts), _unrecorded(opts)), being_made=False)
+
+
+def being_made(opts: file_lock.Opts) -> dict[str, PendingGuest]:
+    """Return name to PendingGuest of all guests that are being created for users. Call this while
+    one_at_a_time() is held. For processes that died, see unrecorded()."""
+    return _read_pending((_making(opts),), being_made=True)
+
+
+def _read_pending(folders: Iterable[Path], being_made: bool) -> dict[str, PendingGuest]:
     pending_guests: dict[str, PendingGuest] = {}
-    for path in sorted(_making(opts).glob("[!.]*")) + sorted(_unrecorded(opts).glob("[!.]*")):
+    for path in (path for folder in folders for path in sorted(folder.glob("[!.]*"))):
         with contextlib.suppress(FileNotFoundError):
-            if not file_lock.is_taken(path):
+            if file_lock.is_taken(path) is being_made:
                 data: Any = json.loads(path.read_text(encoding="utf-8"))
                 pending_guests[path.name] = PendingGuest.from_answer(data, str(path))
     return pending_guests
@@ -179,20 +188,3 @@ def maker(opts: file_lock.Opts, name: str) -> str | None:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
         return PendingGuest.from_answer(data, name).owner
     return None
-
-
-def being_made(opts: file_lock.Opts) -> dict[str, PendingGuest]:
-    """Return name to PendingGuest of all guests that are being created for users. Call this while
-    one_at_a_time() is held. For processes that died, see unrecorded()."""
-    pending_guests: dict[str, PendingGuest] = {}
-    folder = _making(opts)
-    names: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        names = sorted(os.listdir(folder))
-    for name in names:
-        path = folder / name
-        with contextlib.suppress(FileNotFoundError):
-            if file_lock.is_taken(path):
-                data: Any = json.loads(path.read_text(encoding="utf-8"))
-                pending_guests[name] = PendingGuest.from_answer(data, str(path))
-    return pending_guests

@@ -35,9 +35,8 @@ def refuse_running(fleet: Fleet, host: str) -> None:
     if guest_names:
         raise errors.OperationFailed(
             f"{host} does not answer, and had {_listed(guest_names)} when it last answered "
-            f"({last_heard}): if "
-            "it still runs them, other hosts may start them a second time; power it off, then "
-            "call this with force=True"
+            f"({last_heard}): if it still runs them, other hosts may start them a second time; "
+            "power it off, then call this with force=True"
         )
 
 

@@ -42,10 +42,8 @@ def _bind_arguments(
         raise errors.InvalidInput(f"virt.{name}: {exc}; help: salt-run -d virt.{name}") from exc
     arguments = bound.arguments
     for word in sorted(arguments.keys() & _NAMES):
-        value, needed = (
-            arguments[word],
-            signature.parameters[word].default is inspect.Parameter.empty,
-        )
+        value = arguments[word]
+        needed = signature.parameters[word].default is inspect.Parameter.empty
         # YAML reads a name of digits as a number
         is_valid = isinstance(value, (str, int, type(None))) and not isinstance(value, bool)
         is_valid |= word == several and isinstance(value, list)

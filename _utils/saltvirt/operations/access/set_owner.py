@@ -39,9 +39,8 @@ class SetOwner:
         owner = None if self.owner in (None, "") else _text("owner must be a user", self.owner)
         if owner and owner.startswith((grants.GROUP, grants.EVERYBODY)):
             raise errors.InvalidInput(
-                f"owner must be one user, not {units.short_repr(owner)}: what several users may "
-                f"do to a "
-                "guest is granted by its name, or by a label of virt.label"
+                f"owner must be one user, not {units.short_repr(owner)}: what several users may do "
+                "to a guest is granted by its name, or by a label of virt.label"
             )
         uuid = _uuid(self.fleet, name)
         return uuid, owners.load(self.fleet.opts, uuid).owner, owner

@@ -49,7 +49,7 @@ class Claims:
         self._operation_id = secrets.token_hex(8)
         # one handle for all claims of the operation
         self._handle = file_lock.take(
-            self._folder / f"{_OPERATION_PREFIX}{self._operation_id}", "promises of room"
+            self._folder / f"{_OPERATION_PREFIX}{self._operation_id}", "capacity claims"
         )
         self._own_names: set[str] = set()
         self._since_s = time.time()
@@ -105,7 +105,7 @@ class Claims:
             path.unlink(missing_ok=True)
 
     def _ha_options(self, ha: Any) -> Any:
-        with contextlib.suppress(errors.VirtError):  # of a rule that is gone
+        with contextlib.suppress(errors.VirtError):  # it names a rule that no longer exists
             return self._provider.parse_options(ha) or None
         return None
 
@@ -115,7 +115,7 @@ class Claims:
         path = self._folder / names.guest(guest.name)
         existing = None if guest.name in self._own_names else _read(path)
         if existing and self._is_active(existing.operation_id):
-            return  # one of this name is being made: one of the two will be refused
+            return  # another operation creates this guest: one of the two will be refused
         data = {"by": self._operation_id, "host": host, "guest": guest.to_answer(), "ha": ha}
         private.write(str(path), json.dumps(data))
         self._own_names.add(guest.name)
@@ -165,11 +165,7 @@ def _read(path: Path) -> _Claim | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         guest = facts.Guest.from_answer({**data["guest"], "name": path.name}, str(path))
-        operation_id = str(data["by"])
-        return (
-            _Claim(operation_id, str(data["host"]), guest, data["ha"])
-            if operation_id.isalnum()
-            else None
-        )
+        claim = _Claim(str(data["by"]), str(data["host"]), guest, data["ha"])
+        return claim if claim.operation_id.isalnum() else None
     except (OSError, ValueError, TypeError, LookupError, errors.BadAnswer):
         return None

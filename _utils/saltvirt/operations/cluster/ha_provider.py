@@ -110,7 +110,7 @@ def manager_of(opts: file_lock.Opts, name: str) -> str:
     """Return who manages a guest and what to do instead; "" if the guest is not managed."""
     try:
         names.guest(name)
-    except errors.InvalidInput:  # whatever a host calls one of its own
+    except errors.InvalidInput:  # a host can report any name
         return ""
     return _read(_folder(opts) / name)
 

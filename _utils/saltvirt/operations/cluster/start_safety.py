@@ -35,8 +35,7 @@ def check(
         return
     for path, reason in sorted(SHARED_DISKS.ask(fleet, host, NamedGuestRequest(name)).items()):
         raise errors.OperationFailed(
-            f"{name} stays as it is on {host}: other hosts may use its disk {path} ({reason}), "
-            f"and "
+            f"{name} stays as it is on {host}: other hosts may use its disk {path} ({reason}), and "
             f"it may run on one that does not answer: {'; '.join(reasons)}; wait for that"
             + (
                 f", or give {override_arg} if you know that it runs nowhere else"

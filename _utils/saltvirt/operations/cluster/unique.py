@@ -55,8 +55,7 @@ def refuse_case(name: str, guests: Mapping[str, Iterable[str]]) -> None:
         if existing_name != name and existing_name.lower() == name.lower():
             raise errors.AlreadyExists(
                 f"{name}: {existing_name} already exists, on {', '.join(sorted(hosts))}, and host "
-                f"names do "
-                "not differ by case"
+                "names do not differ by case"
             )
 
 

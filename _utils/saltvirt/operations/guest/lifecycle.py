@@ -56,11 +56,7 @@ class PowerPlan:
 
 
 def plan(
-    fleet: Fleet,
-    name: str,
-    verb_name: str,
-    only: str | None = None,
-    reasons: Reasons | None = None,
+    fleet: Fleet, name: str, verb_name: str, only: str | None = None, reasons: Reasons | None = None
 ) -> PowerPlan:
     """Return the PowerPlan. Changes nothing. only: the host that has the guest, which the operator
     knows to run on no other. Raises NotFound, InvalidInput (impossible in this state),

@@ -130,13 +130,8 @@ class Purge:
         deployment: str | None = None,
         force: bool = False,
     ) -> None:
-        self.fleet, self.name, self.delete_key, self.expected_host = (
-            fleet,
-            str(name),
-            delete_key,
-            expected_host,
-        )
-        self.deployment, self.force = deployment, force
+        self.fleet, self.name, self.delete_key = fleet, str(name), delete_key
+        self.expected_host, self.deployment, self.force = expected_host, deployment, force
 
     def check(self) -> Checked:
         """Return what the host would delete and keep, and whether the key would be deleted."""
@@ -231,16 +226,14 @@ class Purge:
             return False, None
         keys = KeyStore(self.fleet.opts)
         if syndic.below(self.fleet.opts, host):
-            return (
-                False,
-                f"{host} is below a syndic: the syndic's master has the key, if there is one",
-            )
+            reason = f"{host} is below a syndic: the syndic's master has the key, if there is one"
+            return False, reason
         if keys.status(self.name) is None:
             return False, None
-        reason = keys.retain_reason(self.name, host)
-        if reason is None and unheard:
-            reason = f"the guest may run on a host that does not answer ({unheard})"
-        return reason is None, reason
+        key_reason = keys.retain_reason(self.name, host)
+        if key_reason is None and unheard:
+            key_reason = f"the guest may run on a host that does not answer ({unheard})"
+        return key_reason is None, key_reason
 
 
 def _retained_text(key_reason: str | None, removal: Removal) -> str:

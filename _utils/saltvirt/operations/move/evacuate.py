@@ -148,7 +148,7 @@ class Evacuate:
                 self._idle_reason,
                 self._pending_arrivals,
             )
-            if host not in outcome.unmoved:  # it was heard at last
+            if host not in outcome.unmoved:  # the host answered the last query
                 outcome.add(managed_drain.drain(host, fleet.hosts()))
             for guest in self._unfinished():
                 end = f"salt-run virt.migrate_recover {guest}"

@@ -34,12 +34,8 @@ class HaManagedDrain:
         pending_arrivals: Callable[[], str] = str,
     ) -> None:
         self.idle_reason, self.pending_arrivals = idle_reason, pending_arrivals
-        self.read_hosts, self.report, self.timeout_s, self.wait = (
-            read_hosts,
-            report,
-            timeout_s,
-            wait,
-        )
+        self.read_hosts, self.report = read_hosts, report
+        self.timeout_s, self.wait = timeout_s, wait
         self.managers = ha_provider.managed_guests(opts)
 
     def drain(self, host: str, other_hosts: list[str]) -> moves.MovesOutcome:
@@ -49,9 +45,8 @@ class HaManagedDrain:
         if not self.managers:
             return outcome
         try:
-            coming = (
-                self.pending_arrivals()
-            )  # it is asked first: who comes after that is seen on the host
+            # queried first: a guest that arrives later is reported by the host
+            coming = self.pending_arrivals()
             running = all_running = self._running(host)
         except errors.ConnectionFailed as exc:
             outcome.unmoved[host] = f"its remaining guests are unknown: {exc.text}"
@@ -77,9 +72,8 @@ class HaManagedDrain:
         }
         if coming and not running and not self.idle_reason():
             outcome.unmoved.setdefault(host, f"guests may still move to it: {coming}")
-        outcome.moved |= self._new_hosts(
-            all_running - running, [name for name in other_hosts if name != host]
-        )
+        targets = [name for name in other_hosts if name != host]
+        outcome.moved |= self._new_hosts(all_running - running, targets)
         return outcome
 
     def _running(self, host: str) -> frozenset[str]:

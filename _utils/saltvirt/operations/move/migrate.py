@@ -16,12 +16,7 @@ from saltvirt.answers.guests import MigrationFacts
 from saltvirt.answers.migration import MigrationCheck, MigrationResult, RecoveryResult
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.migration.calls import (
-    ABORT_MIGRATION,
-    CHECK_MIGRATION,
-    MIGRATE,
-    MigrateRequest,
-)
+from saltvirt.migration.calls import ABORT_MIGRATION, CHECK_MIGRATION, MIGRATE, MigrateRequest
 from saltvirt.operations.cluster import failover_capacity, find, ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
@@ -83,17 +78,14 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
     """
     name = names.guest(str(name))
     guest_locations = locations(fleet)
-    unfinished = guest_locations.unfinished
-    if name not in unfinished:
-        silent = (
-            f" that answers ({guest_locations.unreachable_text()})"
-            if guest_locations.unreachable
-            else ""
-        )
-        raise errors.OperationFailed(f"no host{silent} has a migration of {name} under way")
-    ABORT_MIGRATION.ask(fleet, unfinished[name], NamedGuestRequest(name))
+    source = guest_locations.unfinished.get(name)
+    if source is None:
+        silent = guest_locations.unreachable_text()
+        hosts = f"no host that answers ({silent})" if silent else "no host"
+        raise errors.OperationFailed(f"{hosts} has a migration of {name} under way")
+    ABORT_MIGRATION.ask(fleet, source, NamedGuestRequest(name))
     *_, leftovers = target_leftovers.clean_everywhere(fleet, name)
-    return unfinished[name], leftovers
+    return source, leftovers
 
 
 @dataclass(frozen=True)
@@ -210,11 +202,6 @@ def parse_request(
     return MigrationRequest(target, allow_others or not target, overcommit)
 
 
-def _next_may_take(request: MigrationRequest, answer: MigrationCheck) -> bool:
-    """Return whether this target refuses the guest, and another one may be tried."""
-    return request.allow_others and not answer.pinned
-
-
 def examine(fleet: Fleet, name: str, target: str | None = None) -> MigrationCheck:
     """Return the answer of ``virt.migratable``, with why the target refuses the guest. Without a
     target, only the guest is checked."""
@@ -245,9 +232,8 @@ def verdict(name: str, target: str, examination: MigrationCheck) -> str:
         return f"{name} cannot be moved{destination}: " + "; ".join(examination.reasons)
     parts = [f"{name} can be moved{destination}"]
     if examination.disks:
-        parts.append(
-            "disks: " + ", ".join(f"{disk} {method}" for disk, method in examination.disks.items())
-        )
+        methods = [f"{disk} {method}" for disk, method in examination.disks.items()]
+        parts.append(f"disks: {', '.join(methods)}")
     if examination.certificates:
         first = min(examination.certificates, key=lambda certificate: certificate.valid_until)
         parts.append(f"certificates are valid until {first.valid_until[:10]} ({first.host})")
@@ -266,11 +252,9 @@ def _examine(
 ) -> MigrationCheck:
     examination = CHECK_MIGRATION.ask(fleet, source, request)
     reason = _closed_reason(guest_locations, request.target)
-    return (
-        replace(examination, migratable=False, reasons=(reason, *examination.reasons))
-        if reason
-        else examination
-    )
+    if reason is None:
+        return examination
+    return replace(examination, migratable=False, reasons=(reason, *examination.reasons))
 
 
 def _all_reasons(
@@ -399,7 +383,7 @@ class Migrate:
             migration = _request(guest_locations, self.name, host, self.options, terms)
             answer = _examine(fleet, guest_locations, source, migration)
             self.warning = f"; {candidates.warnings[host]}" if host in candidates.warnings else ""
-            if answer.migratable or not _next_may_take(request, answer):
+            if answer.migratable or answer.pinned or not request.allow_others:
                 return source, host, answer
             refusals[host] = "; ".join(answer.reasons)
         refusal_text = "; ".join(f"{host}: {reason}" for host, reason in refusals.items())
@@ -409,7 +393,7 @@ class Migrate:
         """Migrate the guest. Raises NotFound, InvalidInput, OperationFailed, ConnectionFailed; the
         message says where the guest is."""
         name = names.guest(self.name)
-        self.fleet.hosts(self.target)  # an unknown target is said before anything is asked
+        self.fleet.hosts(self.target)  # rejects an unknown target before any query
         with lock.guest(self.fleet.opts, name, "virt.migrate"):
             try:
                 ha_provider.refuse_managed(self.fleet.opts, name)
@@ -450,13 +434,9 @@ class Migrate:
         """Raise OperationFailed if the guest was to leave in an evacuation that has been ended."""
         if self.plan is None or self.plan.evacuated is None:
             return
-        source = self.plan.source
-        maintenance = (
-            guest_locations.hosts[source].maintenance
-            if source in guest_locations.hosts
-            else self.plan.evacuated
-        )
-        if maintenance != self.plan.evacuated or lock.is_stopped(self.fleet.opts, source):
+        source, host_facts = self.plan.source, guest_locations.hosts.get(self.plan.source)
+        is_open = host_facts is not None and host_facts.maintenance != self.plan.evacuated
+        if is_open or lock.is_stopped(self.fleet.opts, source):
             raise errors.OperationFailed(f"the evacuation of {source} was ended")
 
     def _planned_hosts(self) -> MigrationLocations | None:
@@ -469,11 +449,8 @@ class Migrate:
         current_hosts = [*guest_locations.guests.get(self.name, {}).items()]
         active = [(self.plan.source, state) for state in facts.ACTIVE]
         earlier = {*guest_locations.unfinished, *guest_locations.target_leftovers}
-        return (
-            guest_locations
-            if len(current_hosts) == 1 and current_hosts[0] in active and self.name not in earlier
-            else None
-        )
+        is_only_there = len(current_hosts) == 1 and current_hosts[0] in active
+        return guest_locations if is_only_there and self.name not in earlier else None
 
     def _move_to_first(
         self, guest_locations: MigrationLocations, source: str
@@ -511,11 +488,9 @@ class Migrate:
         query_hosts = [source, target] if self._has_waited else [target]
         if self._has_waited or target not in guest_locations.hosts:
             fresh_locations = locations(self.fleet, query_hosts)
-            silent = {
-                host: reason
-                for host, reason in guest_locations.unreachable.items()
-                if host not in query_hosts
-            }
+            silent = dict(guest_locations.unreachable)
+            for host in query_hosts:
+                silent.pop(host, None)
             guest_locations = replace(
                 guest_locations,
                 hosts={**guest_locations.hosts, **fresh_locations.hosts},
@@ -581,11 +556,8 @@ class Migrate:
     def _refuse_closed(self, guest_locations: MigrationLocations) -> None:
         reason = _closed_reason(guest_locations, self.target)
         if reason:
-            error_class = (
-                errors.ConnectionFailed
-                if self.target in guest_locations.unreachable
-                else errors.Refused
-            )
+            is_silent = self.target in guest_locations.unreachable
+            error_class = errors.ConnectionFailed if is_silent else errors.Refused
             raise error_class(f"cannot migrate {self.name}: {reason}")
 
     def _move(self, source: str, target: str, request: MigrateRequest) -> RecoveryResult:
@@ -596,14 +568,13 @@ class Migrate:
         done = self._parse_answer(answer, target)
         if done.outcome != MOVED:
             raise errors.OperationFailed(f"{source} answered {done.outcome!r} for {self.name}")
-        if not isinstance(
-            done, MigrationResult
-        ):  # an earlier attempt was ended, perhaps to another host
-            now = locations(self.fleet).host_of(self.name)
-            if now != target:
-                raise errors.OperationFailed(
-                    f"{_completed_text(self.name, source, now)}, not on {target}"
-                )
+        if isinstance(done, MigrationResult):
+            return done
+        # an earlier attempt was completed, perhaps to another host
+        now = locations(self.fleet).host_of(self.name)
+        if now != target:
+            text = _completed_text(self.name, source, now)
+            raise errors.OperationFailed(f"{text}, not on {target}")
         return done
 
     def _parse_answer(self, answer: HostAnswer[MigrationResult], target: str) -> RecoveryResult:
@@ -615,15 +586,11 @@ class Migrate:
         except errors.Refused as exc:
             if not target_leftovers.are_named(exc.reason, self.name):
                 raise
-            cleanup_note = target_leftovers.after_failure(self.fleet, target, self.name)
-            raise errors.Refused(
-                f"{exc.reason}; {cleanup_note}" if cleanup_note else exc.reason
-            ) from exc
+            note = target_leftovers.after_failure(self.fleet, target, self.name)
+            raise errors.Refused(f"{exc.reason}; {note}" if note else exc.reason) from exc
         except errors.OperationFailed as exc:
-            cleanup_note = target_leftovers.after_failure(self.fleet, target, self.name)
-            raise errors.OperationFailed(
-                f"{exc}; {cleanup_note}" if cleanup_note else exc.text
-            ) from exc
+            note = target_leftovers.after_failure(self.fleet, target, self.name)
+            raise errors.OperationFailed(f"{exc}; {note}" if note else exc.text) from exc
 
     def _watch(self, _tag: str, event: dict[str, Any]) -> None:
         text = event.get("text")
@@ -637,17 +604,13 @@ class Migrate:
         guest_locations = locations(self.fleet)
         places = guest_locations.guests.get(self.name, {})
         # if the hosts completed the migration, nothing ends it later: rebind the key now
-        if (
-            source in guest_locations.hosts
-            and len(places) == 1
-            and self.name not in guest_locations.unfinished
-        ):
+        has_ended = source in guest_locations.hosts and self.name not in guest_locations.unfinished
+        if has_ended and len(places) == 1:
             KeyStore(self.fleet.opts).rebind(self.name, source, next(iter(places)))
         location_text = ", ".join(f"{state} on {host}" for host, state in sorted(places.items()))
         return (
             f"{source}: {answer.error}; {self.name} is "
-            f"{location_text or 'on no host that answers'}; "
-            f"call virt.migrate again to end it"
+            f"{location_text or 'on no host that answers'}; call virt.migrate again to end it"
         )
 
 
@@ -676,10 +639,9 @@ def _summary(name: str, source: str, target: str, done: RecoveryResult) -> str:
         text += f" in {done.time_ms / 1000:.1f} s" if done.time_ms is not None else ""
         text += f"; downtime {done.downtime_ms} ms" if done.downtime_ms is not None else ""
     notes = [f"{path} was left on {source}: {reason}" for path, reason in done.retained.items()]
-    lost_checkpoints = (done.checkpoints_lost or {}).items()
     notes += [
         f"checkpoint {checkpoint} does not exist on {target}: {reason}"
-        for checkpoint, reason in lost_checkpoints
+        for checkpoint, reason in (done.checkpoints_lost or {}).items()
     ]
     return "; ".join([text, *notes])
 

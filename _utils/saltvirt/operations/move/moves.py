@@ -97,7 +97,7 @@ def _record_outcome(outcome: MovesOutcome, guest: str, done: Future[str], report
     except errors.VirtError as exc:
         outcome.unmoved[guest] = exc.text
         report.step("left", f"{guest} stays: {exc.text}", guest=guest)
-    except Exception as exc:  # such as a master's full disk: of this guest, not of the others
+    except Exception as exc:  # such as a full disk of the master: the other moves continue
         log.exception("the move of %s failed", guest)
         outcome.unmoved[guest] = sanitize.one_line(f"{type(exc).__name__}: {exc}")
         report.step("left", f"{guest} is left: {outcome.unmoved[guest]}", guest=guest)

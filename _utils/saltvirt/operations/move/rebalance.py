@@ -55,10 +55,9 @@ class Rebalance:
             rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
             rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
             text = f"the score is {score:.3f}, moves begin at {self.threshold}"
-            comment, changes = (
-                "; ".join(filter(None, (units.pluralize(len(planned), "move"), text, note))),
-                {m.guest: m.target for m in planned},
-            )
+            moves_text = units.pluralize(len(planned), "move")
+            comment = "; ".join(filter(None, (moves_text, text, note)))
+            changes = {m.guest: m.target for m in planned}
             rows += [[guest, None, None, note] for guest, note in self._pinned.items()]
             details = {"score": score, "table": rows, "stay": dict(self._pinned)}
             return Checked(ABOUT, comment, {"moved": changes}, details)
@@ -111,10 +110,8 @@ class Rebalance:
                 continue
             current_score = rebalance.score([*cloud.values()], self.policy)
             if abs(current_score - move.after) > rebalance.LEAST_GAIN:
-                note = (
-                    f"the cloud's score is {current_score:.3f}, not {move.after:.3f} as planned; "
-                    f"plan again"
-                )
+                score = f"{current_score:.3f}, not {move.after:.3f} as planned"
+                note = f"the cloud's score is {score}; plan again"
                 outcome.unmoved.update({m.guest: note for m in rest})
                 break
         return outcome
@@ -130,7 +127,7 @@ class Rebalance:
     ) -> tuple[list[rebalance.RebalanceMove], str]:
         """Return (moves of guests that can migrate, note about the failover reserve). done: guests
         that are not moved again."""
-        managed = ha_provider.managed_guests(self.fleet.opts)  # who keeps them would take them back
+        managed = ha_provider.managed_guests(self.fleet.opts)  # their manager would move them back
         while True:
             stay = {*managed, *self.stay, *done, *self._pinned}
             planned = rebalance.plan(hosts, self.policy, self.threshold, pinned=stay)

@@ -21,8 +21,7 @@ def reason(host: Host, request: PlacementRequest, policy: PlacementPolicy) -> st
         )
         return (
             f"{_describe(guest_kib / 1024, (wanted_kib - guest_kib) / 1024)}, "
-            f"{max(0, free / 1024):.0f} of "
-            f"{host.capacity_memory_kib(policy) / 1024:.0f} MiB free"
+            f"{max(0, free / 1024):.0f} of {host.capacity_memory_kib(policy) / 1024:.0f} MiB free"
         )
     for size, kib in pages.items():
         if size not in host.hugepages:
