@@ -303,16 +303,10 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
     keeps = hooks.ha_provider(__opts__)
     reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
     reserved = _reserved(reserve, fitting.total) if reserve else {}
-    rows = [
-        [
-            name,
-            number,
-            fitting.limits[name],
-            fitting.lost[name][0],
-            ", ".join(fitting.lost[name][1]),
-        ]
-        for name, number in fitting.fits.items()
-    ]
+    rows = []
+    for name, number in fitting.fits.items():
+        fit_if_lost, unplaced = fitting.lost[name]
+        rows.append([name, number, fitting.limits[name], fit_if_lost, ", ".join(unplaced)])
     silent = [[name, 0, reason, None, None] for name, reason in sorted(unreachable.items())]
     columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
     guests = units.pluralize(fitting.total, "more guest")
@@ -434,9 +428,8 @@ def init(
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
-        deployment = init_operation.Init(
-            fleet, _policy(), request, progress, provider=hooks.ha_provider(__opts__)
-        )
+        keeps = hooks.ha_provider(__opts__)
+        deployment = init_operation.Init(fleet, _policy(), request, progress, provider=keeps)
         return operation.perform(deployment, test)
 
 

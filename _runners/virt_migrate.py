@@ -285,11 +285,8 @@ def migrate_recover(name, lost="", removed=False):
         progress = report.of_runner(fleet, name, "migrate", __salt__)
         host, recovery = recover.recover(fleet, name, progress, lost or None, removed)
     comment = recover.recovery_text(name, host, recovery)
-    recovery_report = {
-        "result": not recovery.leftovers,
-        "comment": comment,
-        "recovered": recovery.to_answer(),
-    }
+    recovered = recovery.to_answer()
+    recovery_report = {"result": not recovery.leftovers, "comment": comment, "recovered": recovered}
     return {str(name): recovery_report}
 
 

@@ -24,6 +24,8 @@ from saltvirt.migration.facts import (
 )
 
 _SOURCE = ("file", "dev", "name", "volume", "dir")
+# the disks of an external snapshot
+_EXTERNAL = "disks/disk[@snapshot='external']"
 
 
 def read(
@@ -77,16 +79,9 @@ def _is_own(path: str, owned: Collection[str]) -> bool:
 def overlaid_paths(root: Element) -> set[str]:
     """Return the paths of the disks on which a snapshot set an overlay. root: the snapshot's
     XML."""
-    external = {
-        disk.get("name")
-        for disk in root.iterfind("disks/disk")
-        if disk.get("snapshot") == "external"
-    }
-    paths = {
-        path(disk.find("source"))
-        for disk in root.iterfind("domain/devices/disk")
-        if _target(disk) in external
-    }
+    external = {disk.get("name") for disk in root.iterfind(_EXTERNAL)}
+    disks = root.iterfind("domain/devices/disk")
+    paths = {path(disk.find("source")) for disk in disks if _target(disk) in external}
     return set(filter(None, paths))
 
 
@@ -97,11 +92,7 @@ def _target(disk: Element) -> str:
 
 def snapshot_paths(root: Element) -> set[str]:
     """Return all files of an external snapshot: the previous disks, their overlays, its memory."""
-    paths = {
-        path(disk.find("source"))
-        for disk in root.iterfind("disks/disk")
-        if disk.get("snapshot") == "external"
-    }
+    paths = {path(source) for source in root.iterfind(f"{_EXTERNAL}/source")}
     memory = root.find("memory")
     paths.add(memory.get("file") if memory is not None else None)
     return overlaid_paths(root).union(filter(None, paths))

@@ -215,16 +215,11 @@ class Migration:
 
     def _on_progress(self, progress: Progress, elapsed_s: float, reason: str | None) -> None:
         self._renew_reservation()
-        self.job.notify(
-            {
-                "text": reason,
-                "percent": progress.percent,
-                "remaining_bytes": progress.remaining,
-                "speed": progress.speed,
-                "dirty_rate": progress.dirty_rate,
-                "elapsed_s": round(elapsed_s, 1),
-            }
-        )
+        self.job.notify({
+            "text": reason, "percent": progress.percent, "remaining_bytes": progress.remaining,
+            "speed": progress.speed, "dirty_rate": progress.dirty_rate,
+            "elapsed_s": round(elapsed_s, 1),
+        })  # fmt: skip
 
     def _failed(self, exc: BaseException) -> MigrationResult:
         """Roll back. Return the result if libvirt has moved the guest nevertheless."""

@@ -59,13 +59,9 @@ class Watch:
         if took_s < POLL_S:
             return
         self.check_abort()
-        self.notify(
-            {
-                "percent": round(100 * done / max(1, total)),
-                "remaining_bytes": total - done,
-                "speed": int((done - self.done_before) / took_s),
-                "dirty_rate": 0,
-                "elapsed_s": round(now - self.started_at, 1),
-            }
-        )
+        self.notify({
+            "percent": round(100 * done / max(1, total)), "remaining_bytes": total - done,
+            "speed": int((done - self.done_before) / took_s), "dirty_rate": 0,
+            "elapsed_s": round(now - self.started_at, 1),
+        })  # fmt: skip
         self.polled_at, self.done_before = now, done

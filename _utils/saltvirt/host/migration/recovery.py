@@ -400,12 +400,9 @@ def _end_replaced(
         target = peer.getHostname()
     journal.close()
     return RecoveryResult(
-        name=report.name,
-        outcome=decision,
-        target=target,
-        deleted=tuple(deleted or ()),
+        name=report.name, outcome=decision, target=target, deleted=tuple(deleted or ()),
         retained=retained,
-    )
+    )  # fmt: skip
 
 
 def connect_target(job: MigrationJob, uri: str) -> AbstractContextManager[libvirt.virConnect]:

@@ -48,12 +48,10 @@ def _unchanged_s(written: dict[str, int]) -> dict[str, float]:
     forward does not end a reservation. written: file to its modification time."""
     now, path = time.clock_gettime(time.CLOCK_BOOTTIME), os.path.join(paths.RUN, _STATE_FILE)
     previous = _read(path)
-    current = {
-        file: previous[file]
-        if file in previous and previous[file][0] == time_ns
-        else [time_ns, now]
-        for file, time_ns in written.items()
-    }
+    current = {}
+    for file, time_ns in written.items():
+        is_unchanged = file in previous and previous[file][0] == time_ns
+        current[file] = previous[file] if is_unchanged else [time_ns, now]
     if current != previous:
         _write(path, current)
     return {file: now - since for file, (_, since) in current.items()}

@@ -83,13 +83,8 @@ def _fingerprint(volume: libvirt.virStorageVol, path: str) -> list[Any]:
     with translated():
         root = ElementTree.fromstring(volume.XMLDesc(0))
     mtime = root.findtext("target/timestamps/mtime")
-    return [
-        stat.st_size,
-        stat.st_mtime_ns,
-        stat.st_ino,
-        mtime,
-        remote_storage.physical_bytes(volume),
-    ]
+    remote_bytes = remote_storage.physical_bytes(volume)
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino, mtime, remote_bytes]
 
 
 def _read(record: str) -> dict[str, Any]:
