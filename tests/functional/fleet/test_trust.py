@@ -203,7 +203,7 @@ def test_a_permission_from_before_virt_hosts_changed_is_void(cloud, store, pairs
 def test_a_permission_of_an_operation_ends_with_its_process(opts, store, pairs):  # noqa: F811
     """What kill -9 leaves is a file without the lock."""
     found = authorization.Authorizations(opts)
-    left = authorization.Permission(time.time() + 60, held=True)
+    left = authorization.Permission(time.time() + 60, process_bound=True)
     os.close(found._write("hv1", "web1", left))
     assert list(authorization.Authorizations(opts).expired()) == [("hv1", "web1")]
     assert authorization.submit_key(opts, store, "hv1", "web1", pairs[0]) is False

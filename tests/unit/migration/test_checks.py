@@ -284,7 +284,7 @@ def test_the_variables_of_another_guests_firmware_are_not_written_over():
     assert "both hosts share it is not known" in reasons(facts.guest(nvram=store), there)[0]
     there.locations[store] = facts.place(False, False)
     assert reasons(facts.guest(nvram=store), there) == []
-    assert "in no file" in reasons(facts.guest(nvram=""), there)[0]
+    assert "not in a file" in reasons(facts.guest(nvram=""), there)[0]
     assert reasons(facts.guest(nvram=None), there) == []
 
 
