@@ -1,4 +1,4 @@
-"""A Chromium without a window, and axe, which looks at a page as somebody who cannot see it."""
+"""A headless Chromium, and axe, which checks the accessibility of a page."""
 
 import base64
 import contextlib

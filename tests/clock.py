@@ -1,4 +1,4 @@
-"""Time in tests: a clock for one module of the library, and a wait for a condition."""
+"""Time in tests: a clock for one module of the library, and waiting for a condition."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What takes long runs only when asked for: `make test SLOW=1`. What is skipped is counted."""
+"""Slow tests run only on request: ``make test SLOW=1``. Skipped tests are counted."""
 
 import gc
 import os

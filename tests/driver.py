@@ -1,4 +1,4 @@
-"""libvirt's test driver, whose host lives on for as long as a connection to it is open."""
+"""libvirt's test driver, whose host exists as long as a connection to it is open."""
 
 import functools
 import subprocess

@@ -1,4 +1,4 @@
-"""Somebody at a terminal: a program that believes it."""
+"""A program on a pseudo-terminal, with a simulated user."""
 
 import contextlib
 import os

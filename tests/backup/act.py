@@ -1,4 +1,4 @@
-"""One list of steps, done with one guest of the lab, and what has to hold meanwhile."""
+"""Perform a list of steps with one guest of the lab, and check the invariants meanwhile."""
 
 import base64
 import gzip

@@ -1,5 +1,4 @@
-"""What is known of the one guest of a run: what its disks hold, which backups there are and what
-they have to hold. Nothing is looked at."""
+"""The model of the one guest of a run: the expected content of its disks and backups. Pure."""
 
 import hashlib
 from dataclasses import dataclass, field

@@ -1,5 +1,5 @@
-"""The lab of a run: two hypervisors that hand one guest to each other, and the machine of the
-targets; and processes of Salt in them that stay, so that a question costs milliseconds."""
+"""The lab of a run: two hypervisors that move one guest between them, and the machine of the
+targets, with Salt processes that keep running, so that a call takes milliseconds."""
 
 import contextlib
 import json

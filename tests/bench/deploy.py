@@ -1,8 +1,6 @@
-"""A deployment of many guests on many hosts is planned, from recorded answers, on one machine.
-
-1,000 guests on 200 hosts that have 20 guests each already, and half as many guests; the floor is
-to place one of them on the same hosts.
-"""
+"""Plan a deployment of many guests on many hosts from recorded answers, on one machine. 1,000
+guests on 200 hosts that have 20 guests each already, and half as many guests; the lower bound is
+the placement of one of them on the same hosts."""
 
 import resource
 import sys

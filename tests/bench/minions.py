@@ -1,8 +1,6 @@
-"""A query to twenty real minions against ``test.ping`` to the same twenty, in the lab.
-
-The minions are processes in the lab's hypervisors, each on a libvirt of its own (the test driver),
-so that what is measured is Salt and this project, and not QEMU.
-"""
+"""A query of twenty real minions compared with ``test.ping`` to the same twenty, in the lab. The
+minions are processes in the lab's hypervisors, each with a libvirt of its own (the test driver), so
+that Salt and this project are measured, not QEMU."""
 
 import statistics
 import sys

@@ -1,8 +1,6 @@
-"""Placement and listing of a big cloud, from recorded answers, on one machine.
-
-What others publish: OpenNebula lists 20,000 machines of a zone in 0.78 s. Here the same
-numbers: 1,250 hosts, 20,000 guests; and half as many, to see that the cost is linear.
-"""
+"""Placement and listing of a large cloud from recorded answers, on one machine. For comparison:
+OpenNebula lists 20,000 machines of a zone in 0.78 s. The same numbers here: 1,250 hosts, 20,000
+guests; and half as many, to check that the cost is linear."""
 
 import gc
 import importlib.util

@@ -1,9 +1,7 @@
-"""``virt.query`` and ``virt.list`` of the runner against their floor, in the lab.
-
-The floor is what any runner that asks any minion pays: ``salt-run test.arg`` and
-``salt 'hv*' test.ping``. Measured with 100 shut-off guests on each of two hosts, and again
-with five accepted keys of minions that are gone.
-"""
+"""``virt.query`` and ``virt.list`` of the runner compared with their lower bound, in the lab: the
+cost of any runner and any job, ``salt-run test.arg`` and ``salt 'hv*' test.ping``. Measured with
+100 guests that are off on each of two hosts, and again with five accepted keys of missing
+minions."""
 
 import statistics
 import sys

@@ -1,4 +1,4 @@
-"""An operation of a step as the command that a person would type on the master, and its end."""
+"""An operation of a step as the command that an operator types on the master, and its end."""
 
 import json
 import os

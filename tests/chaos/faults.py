@@ -1,9 +1,6 @@
-"""What breaks in a step, and how it is whole again.
-
-What this kernel cannot do is done another way: it has no netem, so a slow network is one that drops
-packets beyond a number each second; all machines share its clock, so a clock that jumps is
-clock.c before the daemons of Salt (files keep the kernel's time).
-"""
+"""The faults of a step, and how they end. Faults that this kernel does not support are simulated:
+without netem, a slow network drops packets beyond a rate; because all machines share a clock, a
+clock that jumps is clock.c, preloaded into the daemons of Salt (files keep the kernel's time)."""
 
 import contextlib
 import os

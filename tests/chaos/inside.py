@@ -1,8 +1,6 @@
-"""What a machine of the lab has, read there: libvirt, QEMU's processes, files, mounts, locks, logs.
-
-Its text is given to the machine's Python, with what is asked for as JSON on stdin; nothing of Salt
-Virt is asked. Prints JSON.
-"""
+"""Read the state of a machine of the lab: libvirt, QEMU's processes, files, mounts, locks, logs.
+The machine's Python runs this text, with the request as JSON on stdin, and prints JSON; Salt Virt
+is not used."""
 
 import glob
 import hashlib

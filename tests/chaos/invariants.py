@@ -1,4 +1,5 @@
-"""What must hold, of what was seen: pure. Each broken one is a line that begins with its word."""
+"""The invariants, evaluated on recorded data: pure. A violation is a line that begins with its
+word."""
 
 import re
 

@@ -1,8 +1,6 @@
-"""What is known of the guests, from what was asked for and how it ended; nothing is looked at.
-
-A guest is ``alive`` (it was made, nobody was told to take it away), ``gone`` (it was told that it
-is) or ``unsure`` (an operation failed or was killed, or two crossed).
-"""
+"""The model of the guests, from the operations and their results; pure. A guest is ``alive``
+(created, and not removed), ``gone`` (reported as removed) or ``unsure`` (an operation failed or was
+killed, or two overlapped)."""
 
 from dataclasses import dataclass, field
 

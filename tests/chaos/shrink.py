@@ -1,4 +1,4 @@
-"""A failing list of steps made short: what is left fails, and nothing of it can be spared."""
+"""Shorten a failing list of steps: the rest fails, and each of its steps is needed."""
 
 
 def shrink(steps, fails, say=lambda text: None):

@@ -1,4 +1,4 @@
-"""The lab that a run has: three hypervisors with storage of every kind, and how it is cleaned."""
+"""The lab of a run: three hypervisors with storage of each kind, and its cleanup."""
 
 import contextlib
 import json

@@ -1,1 +1,1 @@
-"""Definitions that others made, read, edited, written and defined: `make corpus`."""
+"""Definitions of other projects, read, edited, written and defined: ``make corpus``."""

@@ -1,4 +1,4 @@
-"""python -m tests.corpus: all of it, a table, and each failure in one line."""
+"""``python -m tests.corpus``: all definitions, a table, and each failure in one line."""
 
 import argparse
 import os

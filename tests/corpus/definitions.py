@@ -1,4 +1,4 @@
-"""The definitions in libvirt's tree: which file holds which kind, what is inside of others."""
+"""The definitions in libvirt's source tree: the kind of each file, and nested definitions."""
 
 import copy
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Single edits of a guest: the arguments of `virt.update`, and where they may change it."""
+"""Single edits of a guest: the arguments of ``virt.update``, and the places that they may
+change."""
 
 from dataclasses import dataclass
 

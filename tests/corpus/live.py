@@ -1,8 +1,6 @@
-"""What a libvirt here can define: QEMU's own driver in this process, and the test driver.
-
-A definition is defined, read, written, defined again and read back; nothing is asked of it, and
-some edits are made by `virt.update`'s own code, each twice. Nothing is started.
-"""
+"""Definitions that a local libvirt accepts: QEMU's driver in this process, and the test driver. A
+definition is defined, read, written, defined again and read back; some edits are made by the code
+of ``virt.update``, each twice. Nothing is started."""
 
 import contextlib
 import functools

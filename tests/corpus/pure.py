@@ -1,4 +1,5 @@
-"""What needs no libvirtd: reading, writing, editing one definition. Failures are sentences."""
+"""Checks that need no libvirtd: reading, writing and editing one definition. Failures are
+sentences."""
 
 import zlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was counted, and each failure in one line."""
+"""The counts, and each failure in one line."""
 
 import traceback
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""All definitions of a tree, side by side."""
+"""All definitions of a tree, in parallel."""
 
 import dataclasses
 import os

@@ -1,8 +1,5 @@
-"""Do two XML documents mean the same?
-
-Compared are elements with their attributes, texts and order; not prefixes of namespaces,
-comments, the order of attributes, nor white space between elements.
-"""
+"""Compare two XML documents: elements with their attributes, texts and order; not the prefixes of
+namespaces, comments, the order of attributes, or white space between elements."""
 
 import copy
 from xml.etree import ElementTree

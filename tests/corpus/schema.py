@@ -1,4 +1,4 @@
-"""libvirt's schemas: what virt-xml-validate calls, for many files at once."""
+"""libvirt's schemas: the checks of virt-xml-validate, for many files at once."""
 
 import re
 import subprocess

@@ -1,7 +1,5 @@
-"""libvirt's own definitions: Debian's source package, from the mirror that apt has here.
-
-Nothing of it is in this repository: it is in the cache, and what is not XML is left out.
-"""
+"""libvirt's own definitions from Debian's source package, from the mirror that apt uses. They are
+stored in the cache, not in this repository; files other than XML are omitted."""
 
 import os
 import re

@@ -1,7 +1,5 @@
-"""Networks and pools: what a state would have to say for one that is there, and single edits.
-
-A state says all that a network or pool shall be; so the wish is made of the definition.
-"""
+"""Networks and pools: the arguments of a state for an existing one, and single edits. A state lists
+all settings of a network or pool, so the arguments are derived from the definition."""
 
 from saltvirt.design import network as network_design
 from saltvirt.design import pool as pool_design

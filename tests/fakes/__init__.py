@@ -1,1 +1,1 @@
-"""What stands in for parts of the library in tests."""
+"""Replacements for parts of the library in tests."""

@@ -1,4 +1,4 @@
-"""A fleet whose hosts are data, in the place of ``saltvirt.fleet.client.Fleet``."""
+"""A fleet whose hosts are data, instead of ``saltvirt.fleet.client.Fleet``."""
 
 from saltvirt import errors
 from saltvirt.answers.calls import Call

@@ -1,4 +1,4 @@
-"""What commands a scenario may have, word by word."""
+"""The grammar of the commands of a scenario."""
 
 import math
 

@@ -1,6 +1,5 @@
 """Simulated hypervisors, which run the real ``step`` of the agent: with power, a watchdog, a
-management board, guests that come, go and crash.
-"""
+management board, and guests that arrive, leave and crash."""
 
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
-"""Simulated machines, and the masters among them, which run the real ``decide``.
-
-Each machine has a clock of its own that drifts.
-"""
+"""Simulated machines, and the masters among them, which run the real ``decide``. Each machine has a
+drifting clock of its own."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A scenario: hosts, guests, rules, commands and the end that is expected, from YAML."""
+"""A scenario: hosts, guests, rules, commands and the expected end, from YAML."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The tables of ha.md and ha-design.md, made from the code: ``make docs``."""
+"""The tables of ha.md and ha-design.md, generated from the code: ``make docs``."""
 
 import inspect
 import re

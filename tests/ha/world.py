@@ -1,7 +1,5 @@
-"""Simulated time, and what machines have between them: networks, shared storage, disks with leases.
-
-What breaks the rule is found here: each guest writes its epoch to its disk.
-"""
+"""Simulated time, and the resources that machines share: networks, shared storage, disks with
+leases. Violations are detected here: each guest writes its epoch to its disk."""
 
 import heapq
 import random

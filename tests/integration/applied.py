@@ -1,4 +1,5 @@
-"""States applied on one hypervisor of the lab, and what was written by them: `applied`."""
+"""The fixture ``applied``: states applied on one hypervisor of the lab, and the files that they
+wrote."""
 
 import difflib
 import json

@@ -1,4 +1,4 @@
-"""The lab's fixtures, and what the machines logged when a test fails."""
+"""The fixtures of the lab, and the logs of its machines when a test fails."""
 
 import contextlib
 import time

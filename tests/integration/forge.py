@@ -1,8 +1,6 @@
-"""An accepted minion that answers in the name of another one: put among a minion's modules.
-
-It fires an event with the tag of the other's return, and it sends a return "as a syndic": Salt
-takes both from every minion, and writes the second down in the job cache.
-"""
+"""A malicious minion that answers in the name of another one: a module among a minion's modules. It
+fires an event with the tag of the other's return, and sends a return as a syndic: Salt accepts both
+from every minion, and stores the second in the job cache."""
 
 import os
 import time

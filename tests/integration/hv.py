@@ -1,4 +1,4 @@
-"""One hypervisor of the lab, as the tests of its functions see it: the fixture `hv`."""
+"""The fixture ``hv``: one hypervisor of the lab for the tests of its functions."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""A page of the manual, read and typed: its files written, its commands run, in its order."""
+"""Read a page of the manual and follow it: write its files and run its commands, in order."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""A second master on the lab's master, which its hypervisors have, too: another configuration,
-other ports, a cache of its own, and a copy of the keys."""
+"""A second master on the machine of the lab's master for the same hypervisors: another
+configuration, other ports, a cache of its own, and a copy of the keys."""
 
 from tests.lab.fixtures import parsed, words
 

@@ -1,5 +1,5 @@
-"""Backups: what qemu-img alone restores is what the guest's disks held at that moment, bit for bit;
-and whatever dies, the guest is as it was."""
+"""Backups: qemu-img alone restores the content of the guest's disks at that moment, bit for bit;
+whatever dies, the guest is not changed."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A guest runs from its backup within seconds, while its blocks come in."""
+"""A guest runs from its backup within seconds, while its blocks are copied."""
 
 import base64
 

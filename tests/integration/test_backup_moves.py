@@ -1,5 +1,5 @@
-"""Chains of backups follow the guest: after each move the next increment is one, or the disk is
-taken whole with the reason said; what qemu-img restores is what was there, bit for bit."""
+"""Chains of backups follow the guest: after each migration the next backup is an increment, or the
+disk is read in full with a reason; qemu-img restores it bit for bit."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Some of make backup-random, and what its seeds found: tests/backup/README.md."""
+"""Some runs of ``make backup-random``, and the seeds that found faults: tests/backup/README.md."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What an operator gets wrong: one clear line, exit code 1, nothing changed."""
+"""Mistakes of operators: one clear line, exit code 1, and no change."""
 
 import json
 import shlex

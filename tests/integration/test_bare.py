@@ -1,4 +1,4 @@
-"""A Debian that has nothing, in which CI runs: what it has, and that nothing of it stays."""
+"""The minimal Debian in which CI runs: its content, and that nothing of it remains."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""A few fixed steps of make chaos: what it found, and that the run itself still works."""
+"""A few fixed steps of ``make chaos``: faults that it found, and that the run itself works."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The runner over two hosts, with small guests that boot nothing."""
+"""The runner with two hosts and small guests that boot nothing."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The runner's verbs that change something: their plans, another name, typing errors."""
+"""The runner's verbs that change something: their plans, other names, typing errors."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A guest's console on the master's terminal, and its agent: a real guest, as a user meets it."""
+"""A guest's console on the master's terminal, and its agent, with a real guest."""
 
 import contextlib
 import time

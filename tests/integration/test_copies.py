@@ -1,5 +1,5 @@
 """Clones and renamed guests boot, get an address of their own and answer, for each way of seeding
-and each system that configures a network."""
+and each network configuration system."""
 
 import re
 

@@ -1,7 +1,5 @@
-"""Fifty operators at once, on three hosts that can hold forty guests.
-
-AT_ONCE (50) says how many salt-runs are alive at a time: each takes some 70 MiB of memory.
-"""
+"""Fifty operators at once, on three hosts with capacity for forty guests. AT_ONCE (50) is the
+number of concurrent salt-run processes, each with about 70 MiB of memory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Reading domains and their life, on a real QEMU; what it did is asked of virsh."""
+"""Descriptions of domains and their lifecycle with a real QEMU; virsh confirms the results."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The engine: what happens on a hypervisor arrives as events on the master's bus."""
+"""The engine: libvirt's events on a hypervisor arrive on the master's bus."""
 
 import json
 import subprocess

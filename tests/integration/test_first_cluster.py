@@ -1,8 +1,5 @@
 """docs/tutorial/first-cluster.md, typed on the master of a lab whose machines have no libvirt.
-
-What is put in the place of what the page names is in INSTEAD; what the page asks for before it
-begins is done by `cloud`.
-"""
+INSTEAD replaces what the page names; ``cloud`` prepares what the page requires."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Answers that one accepted minion gives in the name of another: none of them is believed."""
+"""Answers of an accepted minion in the name of another one: none is believed."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The formula on hosts that have no bridge yet: everything is made, once."""
+"""The formula on hosts that have no bridge yet: everything is created, once."""
 
 import json
 import zipfile

@@ -1,4 +1,4 @@
-"""One apply makes a hypervisor of a machine that has no libvirt, and clean takes it away."""
+"""One apply turns a machine without libvirt into a hypervisor, and clean reverts it."""
 
 import pytest
 

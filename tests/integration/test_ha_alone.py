@@ -1,5 +1,5 @@
-"""High availability beside dead hosts: guests that fail alone, fences that other hypervisors run,
-definitions beside the disks, a host that is drained, a better host that is back."""
+"""High availability beyond dead hosts: guests that fail alone, fences that other hypervisors run,
+definitions beside the disks, a host that is drained, failback."""
 
 import shlex
 import time

@@ -1,4 +1,4 @@
-"""High availability with a guest that writes: its disk, which all hosts reach, is read back."""
+"""High availability with a guest that writes: its disk on shared storage is read back."""
 
 import os
 import signal

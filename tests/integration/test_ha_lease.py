@@ -1,4 +1,4 @@
-"""High availability by the lease of the disks alone: no host has a watchdog or a BMC."""
+"""High availability with leases of the disks alone: no host has a watchdog or a BMC."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""High availability with two masters: one of them acts, whichever is there, and never both."""
+"""High availability with two masters: exactly one of them acts."""
 
 import json
 import time

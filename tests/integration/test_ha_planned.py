@@ -1,5 +1,5 @@
-"""High availability and what is no failure: a host that systemd shuts down or boots again, an agent
-that is stopped."""
+"""High availability and planned events: a host that systemd shuts down or reboots, an agent that is
+stopped."""
 
 import json
 import time

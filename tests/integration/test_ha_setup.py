@@ -1,5 +1,5 @@
-"""ha.md, "Set it up", typed on the master of a lab; and what may be done to a cloud that was
-set up so: nothing of it takes a host's power, or a guest."""
+""" "Set it up" of ha.md, typed on the master of a lab, and operations that are safe afterwards: none
+of them powers off a host or a guest."""
 
 import time
 

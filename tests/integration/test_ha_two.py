@@ -1,4 +1,4 @@
-"""High availability with two hypervisors only: the master is the third voice."""
+"""High availability with two hypervisors only: the master is the third vote."""
 
 import time
 

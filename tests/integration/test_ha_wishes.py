@@ -1,5 +1,5 @@
-"""``ha`` of virt.init and virt.deployed, and the reserve, with real parts: a guest that a person
-asked for in one line runs on when its host dies."""
+"""``ha`` of virt.init and virt.deployed, and the reserve, with real parts: a guest that was
+deployed in one line continues to run when its host dies."""
 
 import json
 import re

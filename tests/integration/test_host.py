@@ -1,4 +1,4 @@
-"""The hypervisor itself, as virsh and the machine tell it."""
+"""The description of the hypervisor, compared with virsh and the machine."""
 
 import json
 from xml.etree import ElementTree

@@ -1,9 +1,6 @@
-"""The hypervisor that is down in docs/how-to/troubleshooting.md, typed on the master of a lab.
-
-hv1 dies, comes back, and dies for good.
-web1's disk is on storage that both hosts see, db1's on hv1 alone; app1 is on its way to hv1
-when that dies for the second time.
-"""
+"""The hypervisor that is down in docs/how-to/troubleshooting.md, typed on the master of a lab. hv1
+dies, comes back, and dies for good. web1's disk is on shared storage, db1's on hv1; app1 is
+migrating to hv1 when it dies for the second time."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Making, changing, cloning and removing guests on a real QEMU; asked of virsh and qemu-img."""
+"""Creating, changing, cloning and removing guests with a real QEMU; virsh and qemu-img confirm the
+results."""
 
 import contextlib
 import re

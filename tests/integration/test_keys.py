@@ -1,4 +1,4 @@
-"""Certificates between real hypervisors: made, renewed, rotated, revoked, and never leaked."""
+"""Certificates between real hypervisors: issued, renewed, rotated, revoked, and never disclosed."""
 
 import json
 import re

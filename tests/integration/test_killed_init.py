@@ -1,4 +1,4 @@
-"""kill -9 of what makes a guest, at many moments: virt.deployed brings it to its end."""
+"""SIGKILL of the creation of a guest at many moments: virt.deployed completes it."""
 
 import json
 import re

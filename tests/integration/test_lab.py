@@ -1,4 +1,4 @@
-"""The lab itself: what it serves, and that nothing of it outlives its owner."""
+"""The lab itself: the files that it serves, and that it ends with its owner."""
 
 import os
 import signal

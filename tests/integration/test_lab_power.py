@@ -1,5 +1,5 @@
-"""The lab's BMCs and watchdogs take a machine's power as real ones do: asked by Debian's fence
-agent and by Linux' own calls."""
+"""The lab's BMCs and watchdogs power a machine off as real ones do, controlled by Debian's fence
+agent and Linux' own calls."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A sample of ``make life``: ordinary operations one after the other, with a guest that boots."""
+"""A sample of ``make life``: ordinary operations in sequence, with a guest that boots."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What the locks of guests' disks prove, which QEMU takes and virtlockd: GlusterFS gives those of a
-host that it misses to another one. Nothing here is high availability."""
+"""The locks that QEMU and virtlockd take on guests' disks, as proofs: GlusterFS gives those of a
+missing host to another one. Without high availability."""
 
 import itertools
 import time

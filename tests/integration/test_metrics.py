@@ -1,5 +1,5 @@
-"""The formula `libvirt.metrics` on a lab's hypervisor, and a real Prometheus there: each panel of
-the dashboard that is about hosts and guests has data of real ones."""
+"""The formula ``libvirt.metrics`` on a hypervisor of the lab with a real Prometheus: each panel
+about hosts and guests has real data."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 """The exporters of a master and three hypervisors with pools, certificates, high availability and
-backups, and a real Prometheus: what only the master knows has data, too."""
+backups, with a real Prometheus: the panels of the master have data, too."""
 
 import json
 

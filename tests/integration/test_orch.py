@@ -1,4 +1,4 @@
-"""A deployment of guests from pillar, as an operator runs it, and what a reactor makes of it."""
+"""A deployment of guests from pillar, as an operator runs it, and with a reactor."""
 
 import json
 

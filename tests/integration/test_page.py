@@ -1,6 +1,6 @@
-"""The page before a real cloud: its formulas applied on the master, salt-api, the engine that
-tells of it, nginx, two hypervisors, and a browser that logs in, deploys, watches, migrates, opens a
-console and logs out."""
+"""The page with a real cloud: its formulas applied on the master, salt-api, the engine, nginx, two
+hypervisors, and a browser that logs in, deploys, watches, migrates, opens a console and logs
+out."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""A guest's display by a ticket: a real master's engine, rights of Salt's, TLS between machines."""
+"""A guest's display with a ticket: a real master's engine, Salt's rights, TLS between machines."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a running Debian makes of live changes: it lets go of devices, answers, powers off."""
+"""A running Debian and live changes: it releases devices, answers and powers off."""
 
 import json
 import time

@@ -1,8 +1,6 @@
-"""From an image to an accepted minion, on real hypervisors.
-
-The guests are seeded through FUSE, which takes a second where libguestfs takes ten: the
-tutorial's test seeds by libguestfs. What boots a guest is slow.
-"""
+"""From an image to an accepted minion, on real hypervisors. The guests are seeded through FUSE,
+which takes a second instead of the ten seconds of libguestfs, which the test of the tutorial uses.
+Tests that boot a guest are slow."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What the master does for images and guests: turns to copy, and a pillar for one guest."""
+"""The master's part in images and guests: the queue of copies, and a pillar for one guest."""
 
 import json
 

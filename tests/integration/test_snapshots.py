@@ -1,4 +1,4 @@
-"""Snapshots of a guest with a real disk: what was written is there again, or is gone."""
+"""Snapshots of a guest with a real disk: written data is back, or gone."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Guests as states, each parameter: exact, quiet, harmless. The guests have nothing to boot."""
+"""States of guests with each parameter: exact, idempotent, harmless. The guests have nothing to
+boot."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Networks, pools, volumes and images as states, each parameter: exact, quiet, harmless."""
+"""States of networks, pools, volumes and images with each parameter: exact, idempotent,
+harmless."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A master of masters: hv1 is its own minion, hv2 belongs to a master below it, by a syndic."""
+"""A master of masters: hv1 is its own minion, hv2 belongs to a master behind a syndic."""
 
 import pytest
 

@@ -1,7 +1,5 @@
-"""The tutorial in the lab: every command, and what it must have done, asked of libvirt.
-
-Salt Virt comes by sync, or by pip: on the master and hv1 by hand, on hv2 by the formula.
-"""
+"""The tutorial in the lab: every command and its effect, confirmed by libvirt. Salt Virt is
+installed by sync or pip: on the master and hv1 manually, on hv2 by the formula."""
 
 import json
 import re

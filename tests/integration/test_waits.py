@@ -1,5 +1,5 @@
-"""A host that hangs, one that the master does not see, one that is gone: nobody waits for it
-without end, and no name is given away on its silence."""
+"""Hosts that hang, that the master does not see, or that are gone: every wait has a limit, and a
+name is not free because a host is silent."""
 
 import pytest
 

@@ -1,9 +1,7 @@
-"""A command on a Debian that has nothing: what is green there is green on a new machine.
-
-The root holds what the README asks for: Debian 12, make, git and python3. It is entered by a
-mount namespace of its own and gone when the command ends. What the lab has built (root file
-systems, guest images) is shared with it; the packages and the tests' Python are not.
-"""
+"""A command on a minimal Debian: if it succeeds there, it succeeds on a new machine. The root
+contains what the README requires: Debian 12, make, git and python3. It is a mount namespace that
+ends with the command. The builds of the lab (root file systems, guest images) are shared with it;
+the packages and the tests' Python are not."""
 
 import contextlib
 import os

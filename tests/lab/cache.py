@@ -1,4 +1,4 @@
-"""Build once: a folder per recipe, complete or not there."""
+"""Build once: a folder for each recipe, complete or missing."""
 
 import fcntl
 import hashlib

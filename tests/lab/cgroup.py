@@ -1,8 +1,6 @@
-"""A control group for each machine, where no systemd outside gives it one.
-
-Without, the systemds of all machines would keep their services in one tree: what one of them
-removes as empty another is about to use, and its service fails with 219/CGROUP.
-"""
+"""A control group for each machine if no systemd provides one. Otherwise the systemds of all
+machines would keep their services in one tree: one removes an empty group that another is about to
+use, and its service fails with 219/CGROUP."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What is written into the machines of a lab before they boot."""
+"""The files that are written into the machines of a lab before they boot."""
 
 from tests.lab import network
 

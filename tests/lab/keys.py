@@ -1,7 +1,5 @@
-"""Keys of the lab's own minions, made before the machines boot.
-
-So the hypervisors are accepted from the start, and nobody else is.
-"""
+"""Keys of the lab's own minions, created before the machines boot, so that only the hypervisors are
+accepted from the start."""
 
 from tests.lab.sh import run
 

@@ -1,8 +1,6 @@
-"""Whether guests can run under KVM on this machine.
-
-/dev/kvm may answer and still not be of use: there are machines where a stock guest
-never gets past its boot loader. So the guest image is booted once, and the answer kept.
-"""
+"""Whether guests can run with KVM on this machine. /dev/kvm may exist and not work: on some
+machines a guest never passes its boot loader. Therefore the guest image is booted once, and the
+result is stored."""
 
 import os
 import subprocess

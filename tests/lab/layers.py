@@ -1,4 +1,4 @@
-"""The layers of a machine's root, from the cache or built into it."""
+"""The layers of a machine's root, from the cache or newly built."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

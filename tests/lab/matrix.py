@@ -1,4 +1,4 @@
-"""What must hold on every pair of a Debian release and a Salt version, as a table."""
+"""The tests of every pair of a Debian release and a Salt version, as a table."""
 
 import os
 import time

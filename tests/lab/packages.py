@@ -1,8 +1,6 @@
-"""The Debian packages that the lab, the tests and the tools need on the machine they run on.
-
-The one list of them: `make test`, `make test-unit`, `make lint`, `make demo` and `make bench`
-install from it what they need, in any order.
-"""
+"""The single list of Debian packages that the lab, the tests and the tools need on their machine:
+``make test``, ``make test-unit``, ``make lint``, ``make demo`` and ``make bench`` install what they
+need from it, in any order."""
 
 import os
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The page in a lab: a minion of the master's own, salt-api, users, the way to consoles, and a way
-in from outside."""
+"""The page in a lab: a minion of the master's own, salt-api, users, consoles, and access from
+outside."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Where the lab keeps things: nothing is inside the repository."""
+"""Paths of the lab: all are outside of the repository."""
 
 import os
 import re

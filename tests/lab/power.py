@@ -1,7 +1,5 @@
-"""What has a hypervisor's power in its hands: its BMC, and its watchdog.
-
-Both are processes outside of the machine: ``Cloud.up(power=True)`` starts them.
-"""
+"""The power of a hypervisor: its BMC and its watchdog. Both are processes outside of the machine,
+which ``Cloud.up(with_power=True)`` starts."""
 
 import subprocess
 

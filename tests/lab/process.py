@@ -1,4 +1,4 @@
-"""Processes by id and start time, so that an id used again is not taken for ours."""
+"""Processes by id and start time, so that a reused id is not mistaken for them."""
 
 import contextlib
 import ctypes

@@ -1,5 +1,5 @@
-"""Prometheus, its promtool and the exporter of libvirt that Debian has, as programs in the cache:
-nothing is installed, and no service is started but in a lab's machine."""
+"""Debian's Prometheus, promtool and libvirt exporter as programs in the cache: nothing is
+installed, and services are started only in machines of a lab."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A small process that outlives a lab's owner, and takes the lab down after it."""
+"""A small process that outlives the owner of a lab and then removes the lab."""
 
 import os
 import select

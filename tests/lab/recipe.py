@@ -1,4 +1,4 @@
-"""What a lab is made of: a Debian release and a Salt version."""
+"""The recipe of a lab: a Debian release and a Salt version."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The release before this tree, as a folder: what an update begins with."""
+"""The previous release as a folder, from which an update begins."""
 
 import os
 

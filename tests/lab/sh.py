@@ -1,4 +1,4 @@
-"""Running programs, and the one error the lab shows to people."""
+"""Run programs, and the one error that the lab shows to users."""
 
 import subprocess
 

@@ -1,6 +1,5 @@
-"""What a run of all tests may leave out. The list is tests/allowed-skips.txt, and short:
-a test that is skipped for any other reason is a failure of the run.
-"""
+"""Permitted skips of a run of all tests: tests/allowed-skips.txt. A test that is skipped for any
+other reason fails the run."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Running the tests: all of them where a lab can be, the unit tests elsewhere."""
+"""Run the tests: all of them where a lab is possible, otherwise the unit tests."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Bring this working tree to the machines of a running lab, by gitfs and sync_all."""
+"""Copy this working tree to the machines of a running lab, by gitfs and sync_all."""
 
 import json
 

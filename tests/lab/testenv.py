@@ -1,4 +1,4 @@
-"""The Python environment of the tests: a venv in a cache, keyed by what is in it."""
+"""The Python environment of the tests: a venv in a cache, with its content as the key."""
 
 import os
 

@@ -1,4 +1,5 @@
-"""A file of a package of PyPI that is no package for the tests' Python: what is in it is used."""
+"""A file of a PyPI package that is not installed into the tests' Python; only its content is
+used."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""What must hold after each verb: pure, of what the hosts and the guest answered."""
+"""The conditions after each verb, evaluated on the answers of hosts and guest: pure."""
 
 from tests.life.world import BESIDE
 

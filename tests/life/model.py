@@ -1,4 +1,4 @@
-"""What a guest must be after each verb: pure."""
+"""The expected guest after each verb: pure."""
 
 import itertools
 from copy import deepcopy

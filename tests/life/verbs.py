@@ -1,8 +1,6 @@
-"""Each verb as an operator would type it, and what becomes of the guest by it.
-
-A verb is a function of a Walk. It types commands, which must succeed, and changes the model of
-the guest. Half of the changes meet a guest that is off.
-"""
+"""Each verb as an operator types it, and its effect on the guest. A verb is a function of a Walk:
+it types commands, which must succeed, and changes the model of the guest. Half of the changes are
+made to a guest that is off."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""One walk: a new guest, and verbs one after the other, each followed by all checks."""
+"""One walk: a new guest and a sequence of verbs, each followed by all checks."""
 
 import json
 import shlex

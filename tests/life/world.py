@@ -1,4 +1,4 @@
-"""The lab that walks run in: its storage, its backup target, and ways to ask it."""
+"""The lab of the walks: its storage, its backup target, and access to it."""
 
 import json
 import tempfile

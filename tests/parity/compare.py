@@ -1,4 +1,5 @@
-"""What differs between two answers to one row, as short texts that a line of the document names."""
+"""The differences between two answers to one row, as short texts that a line of the document
+names."""
 
 import json
 import re

@@ -1,5 +1,5 @@
-"""A libvirtd of a row's own: its folders, network and processes are nobody else's. Runs in both
-Pythons, inside NAMESPACES, which end all that is in them with their first process."""
+"""A private libvirtd for a row: its folders, network and processes are its own. It runs in both
+Pythons, inside NAMESPACES, which end all their processes with the first one."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
-"""What Salt 3007 defined is handed to our `update` and states with the same arguments: nothing
-is to change."""
+"""Definitions of Salt 3007, passed to our ``update`` and states with the same arguments: nothing
+changes."""
 
 UPDATES = {
     "virt.init": ("virt.update", {"nic": "nic_profile", "disk": "disk_profile"}),

@@ -1,4 +1,4 @@
-"""The two sides: children that answer rows, each in its own Python."""
+"""The two sides: child processes that answer rows, each in its own Python."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A host's state as libvirt tells it, and how a row's is prepared. Runs in both Pythons."""
+"""The state of a host as libvirt reports it, and the preparation of a row. Runs in both Pythons."""
 
 import json
 import os

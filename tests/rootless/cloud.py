@@ -1,5 +1,5 @@
-"""A master and its minions, started as the user who runs the tests; all their files are in one
-folder, all their ports are free ones."""
+"""A master and its minions, started by the user who runs the tests, with all files in one folder
+and free ports."""
 
 import contextlib
 import json

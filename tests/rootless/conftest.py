@@ -1,4 +1,4 @@
-"""The cloud of these tests: one for all of them."""
+"""The cloud of these tests, shared by all of them."""
 
 import os
 from pathlib import Path

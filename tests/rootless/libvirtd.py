@@ -1,8 +1,6 @@
-"""A libvirtd of an unprivileged user that serves libvirt's test driver.
-
-The state of ``test:///default`` lives in a process; a minion has a process for each job. So each
-minion asks a daemon of its own, as it would ask that of a hypervisor: over a socket.
-"""
+"""A libvirtd of an unprivileged user that serves libvirt's test driver. The state of
+``test:///default`` exists in one process, and a minion has a process for each job; therefore each
+minion connects to a daemon over a socket, as on a hypervisor."""
 
 import os
 import shutil

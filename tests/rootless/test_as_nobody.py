@@ -1,4 +1,4 @@
-"""Root runs these tests as somebody who may nothing."""
+"""Root runs these tests as an unprivileged user."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""``salt-run virt.backup_prune`` and ``virt.backup_verify`` as they are typed: a real master, and
-the minion that has the target."""
+"""``salt-run virt.backup_prune`` and ``virt.backup_verify`` as typed: a real master, and the minion
+that has the target."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What all other tests here need."""
+"""The requirements of all other tests of this folder."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The engine: what happens to a guest of a hypervisor arrives on the master's bus."""
+"""The engine: libvirt's events about a guest of a hypervisor arrive on the master's bus."""
 
 import pytest
 

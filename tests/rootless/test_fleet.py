@@ -1,4 +1,4 @@
-"""Fleet over a real bus: who answers, who is waited for and how long, and whom it believes."""
+"""The Fleet with a real bus: answers, timeouts, and the hosts that it believes."""
 
 import os
 import re

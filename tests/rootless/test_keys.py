@@ -1,4 +1,4 @@
-"""Keys of guests that hypervisors hand in, and the certificates of the hypervisors."""
+"""Keys of guests that hypervisors submit, and the certificates of the hypervisors."""
 
 import os
 

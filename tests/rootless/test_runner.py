@@ -1,4 +1,4 @@
-"""The runner as it is typed: ``salt-run virt.…``, its outputter, its exit codes."""
+"""The runner as typed: ``salt-run virt.…``, its outputter and its exit codes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""States, by the master and by salt-call: applied twice, the second time nothing changes."""
+"""States applied by the master and by salt-call: the second apply changes nothing."""
 
 import pytest
 

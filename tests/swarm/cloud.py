@@ -1,4 +1,4 @@
-"""The swarm: a network of its own, a master, its minions, and what is known of them."""
+"""The swarm: a network of its own, a master, its minions, and the state of the hosts."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What the hosts of a swarm are like."""
+"""The kinds of hosts in a swarm."""
 
 LIVING, SLOW, HUNG, DEAD = "living", "slow", "hung", "dead"
 ILL = (DEAD, HUNG, SLOW)

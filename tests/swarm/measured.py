@@ -1,4 +1,4 @@
-"""What a verb costs the master: time, CPU, memory, published jobs."""
+"""The cost of a verb for the master: time, CPU, memory, published jobs."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What was seen: the table and the plot of limits.md, from the figures in seen.json."""
+"""The table and the plot of limits.md, from the figures in seen.json."""
 
 import datetime
 import json

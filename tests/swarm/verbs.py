@@ -1,4 +1,4 @@
-"""What is asked of the swarm, and whether the answer is right."""
+"""The calls of the swarm, and whether the answers are right."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Makes the manuals' generated parts. ``make docs`` writes the committed ones: diagrams, tables of
-the code, the dashboard for Perses. ``make site`` adds the references of :func:`references`, which
-are not committed."""
+"""Generate parts of the manuals. ``make docs`` writes the committed ones: diagrams, tables of the
+code, the dashboard for Perses. ``make site`` adds the references of :func:`references`, which are
+not committed."""
 
 import ast
 import inspect

@@ -1,5 +1,5 @@
-"""``make demo``: a cloud on this machine, and the tutorial in it, command by command; a console,
-the page."""
+"""``make demo``: a cloud on this machine with the tutorial, command by command, a console and the
+page."""
 
 import argparse
 import re

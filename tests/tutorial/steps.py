@@ -1,8 +1,5 @@
-"""The tutorial, as an operator types it on the master.
-
-``make demo`` shows it, tests/integration/test_tutorial.py holds it to what it says, and
-README.md prints it.
-"""
+"""The tutorial as an operator types it on the master. ``make demo`` shows it,
+tests/integration/test_tutorial.py checks its outputs, and README.md prints it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Two hypervisors that trust each other, and guests that notice every loss."""
+"""Two hypervisors that trust each other, and guests that detect every loss."""
 
 import pytest
 

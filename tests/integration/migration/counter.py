@@ -1,4 +1,4 @@
-"""A guest that can tell whether a migration lost anything: see counter.c."""
+"""A guest that detects whether a migration lost data: see counter.c."""
 
 import os
 import re

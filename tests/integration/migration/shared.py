@@ -1,4 +1,4 @@
-"""A folder that all hypervisors of a lab see: what shared storage is to them."""
+"""A folder that all hypervisors of a lab share."""
 
 import subprocess
 import sys

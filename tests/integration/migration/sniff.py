@@ -1,4 +1,4 @@
-"""Listens on a machine's wire: how much goes over it, and whether a pattern can be read."""
+"""Capture a machine's traffic: its amount, and whether a pattern is readable."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""The sample of docs/how-to/migration.md as it stands, but for the network, which is the lab's."""
+"""The example of docs/how-to/migration.md, with the network of the lab."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""A guest that does not run moves: definition, disks, firmware variables, snapshots, autostart."""
+"""Migration of a stopped guest: definition, disks, firmware variables, snapshots, autostart."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""Whatever dies, the guest runs on one host, whole; nothing of the attempt stays on the other."""
+"""Whatever fails, the guest runs on one host with all its data, and the other host has no
+leftovers."""
 
 import contextlib
 import time

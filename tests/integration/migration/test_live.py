@@ -1,4 +1,4 @@
-"""A running guest moves to another host with its disk; nothing of it is lost or left."""
+"""Migration of a running guest with its disk: nothing is lost, and nothing is left."""
 
 import json
 import re

@@ -1,9 +1,7 @@
-"""Each thing that can die, in each phase of a migration.
-
-A phase is held by stopping a libvirtd (SIGSTOP) where the migration needs its answer next;
-then something is killed, and libvirtd goes on. Afterwards the guest runs on one host;
-virt.repair and a second virt.migrate end it on the target, with every record that it wrote.
-"""
+"""Each component that can die, in each phase of a migration. SIGSTOP holds a libvirtd where the
+migration needs its next answer; then a component is killed, and libvirtd continues. Afterwards the
+guest runs on one host; virt.repair and a second virt.migrate finish it on the target, with every
+record that it wrote."""
 
 import contextlib
 import os

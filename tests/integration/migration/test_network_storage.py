@@ -1,4 +1,4 @@
-"""Guests on storage of the network move without it: nothing is copied, nothing is deleted."""
+"""Guests on network storage migrate without their disks: nothing is copied or deleted."""
 
 import pytest
 

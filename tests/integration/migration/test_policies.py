@@ -1,4 +1,4 @@
-"""A guest that writes its memory faster than the network takes it."""
+"""A guest that writes its memory faster than the network transfers it."""
 
 import re
 from pathlib import Path

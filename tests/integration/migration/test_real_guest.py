@@ -1,4 +1,4 @@
-"""A Debian guest with its minion, thin on an image of the cache, goes there and back."""
+"""A Debian guest with its minion, thin on an image of the cache, migrates there and back."""
 
 import json
 

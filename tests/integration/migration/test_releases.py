@@ -1,7 +1,6 @@
-"""Guests between hosts of two Debian releases: what libvirt allows goes, the rest is refused.
-
-Slow: a lab of its own, with a hypervisor of each release. `make test-matrix` has it in each pair.
-"""
+"""Guests between hosts of two Debian releases: migrations that libvirt permits succeed, others are
+refused. Slow: a lab of its own, with a hypervisor of each release. ``make test-matrix`` runs it for
+each pair."""
 
 import re
 

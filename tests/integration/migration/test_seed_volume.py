@@ -1,4 +1,4 @@
-"""The volume for cloud-init, as the guest is not yet seeded when it has to leave its host."""
+"""The volume for cloud-init of a guest that leaves its host before it is seeded."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which host a guest is on, as a state of the hypervisors."""
+"""The host of a guest as a state of the hypervisors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Shared storage; and the ways to another host besides QEMU's own TLS."""
+"""Shared storage, and transports other than QEMU's own TLS."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Guests whose disks are volumes of storage pools move with them, or not at all."""
+"""Guests whose disks are volumes of storage pools migrate with them, or are refused."""
 
 import contextlib
 

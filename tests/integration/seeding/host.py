@@ -1,4 +1,4 @@
-"""What a hypervisor of the lab has, and what is in its guests' disks."""
+"""The state of a hypervisor of the lab, and the content of its guests' disks."""
 
 import json
 
