@@ -1,5 +1,5 @@
-""" "Set it up" of ha.md, typed on the master of a lab, and operations that are safe afterwards: none
-of them powers off a host or a guest."""
+"""The section "Set it up" of ha.md, typed on the master of a lab, and operations that are safe
+afterwards: none of them powers off a host or a guest."""
 
 import time
 
