@@ -7,7 +7,7 @@ from saltvirt.ha.agent import store
 from saltvirt.ha.model.registry import IGNORED
 from saltvirt.system import paths
 
-FILE = f"{paths.STATE}/ha/kept.json"
+FILE = f"{paths.STATE}/ha/state.json"
 
 
 def assigned(host: str, path: str | None = None) -> list[str]:

@@ -166,7 +166,7 @@ class AgentStore:
 
     @property
     def _saved_path(self) -> str:
-        return f"{self.state_folder}/kept.json"
+        return f"{self.state_folder}/state.json"
 
     @property
     def _boot_path(self) -> str:

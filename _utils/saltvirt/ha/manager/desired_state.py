@@ -158,7 +158,7 @@ class DesiredStateStore:
 
     def __init__(self, opts: file_lock.Opts) -> None:
         self._opts = opts
-        self.path = files.folder(opts) / "wishes.json"
+        self.path = files.folder(opts) / "desired_state.json"
         self._cache: tuple[tuple[int, ...], DesiredState] | None = None
 
     def read(self) -> DesiredState:
@@ -183,7 +183,7 @@ class DesiredStateStore:
         return stored
 
     def _has_guests(self) -> bool:
-        saved = files.read(files.folder(self._opts) / "kept.json", SavedMasterState)
+        saved = files.read(files.folder(self._opts) / "state.json", SavedMasterState)
         return saved is not None and bool(saved.registry.guests)
 
     def read_if_changed(self) -> DesiredState | None:

@@ -345,7 +345,10 @@ class Engine:
         return self._parse_cache[1]
 
     def _learn(self, committed: CommittedConfig) -> None:
-        path = files.folder(self.opts) / f"wishes-given-up-{int(self.context.wall_clock())}.json"
+        path = (
+            files.folder(self.opts)
+            / f"desired_state-given-up-{int(self.context.wall_clock())}.json"
+        )
         if not self.store.learn(committed, path):
             return
         reason = (

@@ -89,7 +89,7 @@ class FenceHost:
             message = f"{text}; high availability could not record that: {exc}"
             raise errors.OperationFailed(message) from exc
         changes = {"power": {"new": OFF}}
-        return Result(host, f"{text}{self.request.notice}", changes, {"said": reports})
+        return Result(host, f"{text}{self.request.notice}", changes, {"reports": reports})
 
     def _levels(self) -> tuple[FenceSetting, ...]:
         levels = self.request.config.members[self.request.member(self.host)].fences
@@ -113,6 +113,6 @@ class FenceHost:
         outcome = calls.RUN_FENCE.ask(self.fleet, host, request)
         if outcome.state not in (OFF, ON, TIMED_OUT):
             raise errors.BadAnswer(
-                f"{host}: virt.ha_fence returned the unknown state {outcome.state[:20]!r}"
+                f"{host}: {fence.agent} returned the unknown state {outcome.state[:20]!r}"
             )
         return FenceOutcome(outcome.state, sanitize.one_line(outcome.message))

@@ -58,7 +58,7 @@ def _try_move(old: Path, new: Path) -> str:
         if not old.exists():
             new.mkdir(mode=0o700)
             return ""
-        with locked(old / "wishes.lock", "the engine virt_ha"):
+        with locked(old / "desired_state.lock", "the engine virt_ha"):
             _move(old, new)
     except OSError as exc:
         with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ def refresh_path(opts: file_lock.Opts) -> Path:
 
 def cache_path(opts: file_lock.Opts) -> Path:
     """Return the file with the last reports of the hosts."""
-    return files.folder(opts) / "rooms.json"
+    return files.folder(opts) / "capacity.json"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class InventoryPoller:
 
     def begin(self) -> None:
         """Start to poll, in a thread of its own."""
-        threading.Thread(target=self._run, name="rooms", daemon=True).start()
+        threading.Thread(target=self._run, name="capacity", daemon=True).start()
 
     def end(self) -> None:
         """Stop polling."""

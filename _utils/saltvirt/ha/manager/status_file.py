@@ -116,12 +116,12 @@ def report_path(opts: file_lock.Opts) -> Path:
 
 def simulation_path(opts: file_lock.Opts) -> Path:
     """Return the file of the SimulationReport."""
-    return files.folder(opts) / "outlook.json"
+    return files.folder(opts) / "simulation.json"
 
 
 def state_path(opts: file_lock.Opts) -> Path:
     """Return the file of the saved state."""
-    return files.folder(opts) / "kept.json"
+    return files.folder(opts) / "state.json"
 
 
 def lock_path(opts: file_lock.Opts) -> Path:

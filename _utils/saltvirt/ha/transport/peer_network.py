@@ -69,7 +69,9 @@ class PeerNetwork:
         self._is_woken = False
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="talk", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="peer network", daemon=True
+        )
         self._thread.start()
 
     def listen(

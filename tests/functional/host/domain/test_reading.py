@@ -448,13 +448,13 @@ def test_one_that_high_availability_keeps_does_not_start_with_its_host(
     """It would run twice where its host comes back after it was started on another."""
     kept = Registry(guests={"test": HaGuestRecord("running", host="hv1")})
     found = store.SavedFile({}, {}, 1, "", 0, Registry(), kept)
-    (tmp_path / "kept.json").write_text(json.dumps(found.to_answer()))
-    monkeypatch.setattr(ha_kept, "FILE", str(tmp_path / "kept.json"))
+    (tmp_path / "state.json").write_text(json.dumps(found.to_answer()))
+    monkeypatch.setattr(ha_kept, "FILE", str(tmp_path / "state.json"))
     with pytest.raises(errors.Refused, match="test is managed by high availability on hv1 "):
         virt["virt.set_autostart"]("test", "on")
     assert dom.autostart() == 0
     assert virt["virt.set_autostart"]("test", "off") is True
-    (tmp_path / "kept.json").write_text("{")
+    (tmp_path / "state.json").write_text("{")
     with pytest.raises(errors.VirtError, match="damaged"):
         virt["virt.set_autostart"]("test", "on")
     assert dom.autostart() == 0

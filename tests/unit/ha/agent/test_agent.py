@@ -208,7 +208,7 @@ def test_a_renewed_boot_is_that_of_the_next_start(tmp_path):
     assert store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)[0].boot == state.boot + 1
 
 
-@pytest.mark.parametrize("name", ["kept", "boot"])
+@pytest.mark.parametrize("name", ["state", "boot"])
 @pytest.mark.parametrize("text", ["", "{", '{"term": "x"}', "[]", '{"boot": -1}'])
 def test_a_damaged_file_ends_the_agent(tmp_path, name, text):
     one = store.AgentStore(*folders(tmp_path), "a")
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
         one.save(SavedAgentState())
     monkeypatch.undo()
     assert store.AgentStore(*folders(tmp_path), "a").begin("hv1", 6)[0].saved == KEPT
-    assert sorted(os.listdir(tmp_path / "state")) == ["boot.json", "kept.json"]
+    assert sorted(os.listdir(tmp_path / "state")) == ["boot.json", "state.json"]
 
 
 def test_a_full_folder_in_memory_matters_only_where_something_changed(tmp_path, monkeypatch):
@@ -1049,7 +1049,7 @@ def test_a_definition_that_cannot_be_read_keeps_no_other_from_being_told(apart, 
 
 
 def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
-    path = str(tmp_path / "kept.json")
+    path = str(tmp_path / "state.json")
     assert managed_guests.describe("web1", path) == ""
     new = Registry(2, 2, guests={"web2": HaGuestRecord("new"), "web3": HaGuestRecord("ignored")})
     old = Registry(1, 1, guests={"web1": HaGuestRecord("placed", host="b")})
@@ -1063,13 +1063,13 @@ def test_who_is_kept_is_told_to_who_would_start_it_by_another_way(tmp_path):
         "web2 is managed by high availability ("
     )
     assert [managed_guests.describe(name, path) for name in ("web3", "web4")] == ["", ""]
-    (tmp_path / "kept.json").write_text("{")
+    (tmp_path / "state.json").write_text("{")
     with pytest.raises(errors.BadAnswer, match="damaged"):
         managed_guests.describe("web4", path)
 
 
 def test_for_which_guests_a_host_feeds_its_watchdog(tmp_path):
-    path = str(tmp_path / "kept.json")
+    path = str(tmp_path / "state.json")
     assert managed_guests.assigned("a", path) == []
     guests = {
         "web1": HaGuestRecord("placed", host="a"),

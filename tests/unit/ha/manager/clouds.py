@@ -44,7 +44,7 @@ class EngineMaster(machines.Machine):
         if self.state is not None:
             return
         if self.kept == view.SavedMasterState():  # at first, or its disk was lost
-            (files.folder(self.opts) / "kept.json").unlink(missing_ok=True)
+            (files.folder(self.opts) / "state.json").unlink(missing_ok=True)
         self.running += 1
         self.inbox, self.arrived = [], {}
         members = {name: config.Member(name) for name in self.world.hosts}
@@ -86,7 +86,9 @@ class EngineMaster(machines.Machine):
         self.state, self.kept = self.engine.state, self.engine.state.saved
 
     def _on_disk(self):
-        return files.read(files.folder(self.opts) / "kept.json", view.SavedMasterState) or self.kept
+        return (
+            files.read(files.folder(self.opts) / "state.json", view.SavedMasterState) or self.kept
+        )
 
     def _replace(self, source, target, **options):
         self.dies(WRITES)

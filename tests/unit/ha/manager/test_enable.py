@@ -1160,5 +1160,5 @@ def test_what_no_host_sees_off_is_not_proven_to_be(elsewhere, says):
 def test_a_host_says_of_a_fence_that_it_sees_it_on_or_off_or_that_it_timed_out(elsewhere):
     elsewhere.says = {"hv001": "?" * 30, "hv002": "on"}
     found = FenceHost(elsewhere, "hv000").check()
-    assert found.reasons == (f"hv001: virt.ha_fence returned the unknown state '{'?' * 20}'",)
+    assert found.reasons == (f"hv001: fence_fake returned the unknown state '{'?' * 20}'",)
     assert [row[2] for row in found.details["table"][1:]] == ["hv002"]

@@ -63,7 +63,7 @@ SOME = (
 
 def test_it_looks_at_the_loss_of_so_many_as_the_reserve_is_for(run, tmp_path):
     run("reserve-is-used", change=lambda text: text.replace("reserve: 1", "reserve: 2"))
-    [path] = tmp_path.glob("*/virt/ha/outlook.json")
+    [path] = tmp_path.glob("*/virt/ha/simulation.json")
     found = files.read(path, status_file.SimulationReport)
     assert any(" and " in name for name in found.losses), found.losses
 
@@ -78,7 +78,7 @@ def test_what_it_says_of_losses_is_soon_of_the_hosts_as_they_are(run, tmp_path):
         return text.replace("db1: {host: hyper2}", "db1: {host: hyper1}")
 
     run("maintenance-on", change=change)
-    [path] = tmp_path.glob("*/virt/ha/outlook.json")
+    [path] = tmp_path.glob("*/virt/ha/simulation.json")
     found = files.read(path, status_file.SimulationReport).losses
     assert found["hyper1"].placements and not any(one.unplaced for one in found.values()), found
 
@@ -562,11 +562,11 @@ def test_the_files_leave_the_cache_when_they_can(tmp_path):
     opts = {"cachedir": str(tmp_path / "cache/salt/master"), "id": "salt"}
     old = tmp_path / "cache/salt/master/virt/ha"
     old.mkdir(parents=True)
-    (old / "wishes.json").write_text('{"guests": {}}')
+    (old / "desired_state.json").write_text('{"guests": {}}')
     assert files.folder(opts) == old
     assert files.move_folder(opts) == ""
     new = tmp_path / "lib/salt/master/virt/ha"
-    assert files.folder(opts) == new and (new / "wishes.json").exists()
+    assert files.folder(opts) == new and (new / "desired_state.json").exists()
     assert files.move_folder(opts) == ""
 
 
@@ -824,7 +824,7 @@ def test_an_engine_that_begins_shows_nothing_of_the_one_before_it(tmp_path, monk
 
 def test_an_engine_that_begins_while_no_minion_answers_knows_what_was_told(tmp_path, caplog):
     """No guest was placed until minions answered, with the proof there and agents heard."""
-    path = tmp_path / "rooms.json"
+    path = tmp_path / "capacity.json"
     told = {"hv1": {"cpus": 8, "memory_kib": 9}, "hv2": {"cpus": "many"}, "hv9": {"cpus": 1}}
     inventory_poller.write(path, told)
     known = serve.cached_hosts(path)

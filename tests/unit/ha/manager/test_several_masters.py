@@ -146,7 +146,7 @@ def test_of_two_persons_at_two_masters_one_is_followed_and_the_other_is_told(clo
     cloud.go(8, "b")
     cloud.go(8)
     assert cloud.file("a") == cloud.file("b") == {"web1", "web2"}
-    [lost] = (cloud.folder / "b/virt/ha").glob("wishes-given-up-*.json")
+    [lost] = (cloud.folder / "b/virt/ha").glob("desired_state-given-up-*.json")
     assert set(files.read(lost, DesiredState).guests) == {"web1", "web3"}
     journal = (cloud.folder / "b/virt/ha/journal.jsonl").read_text()
     assert "given up" in journal and lost.name in journal
@@ -165,13 +165,13 @@ def test_what_was_wanted_of_a_master_that_dies_before_it_is_agreed_on_is_not_act
     cloud.start("a")
     cloud.go(8)
     assert cloud.file("a") == cloud.file("b") == {"web1", "web3"}
-    assert len([*(cloud.folder / "a/virt/ha").glob("wishes-given-up-*.json")]) == 1
+    assert len([*(cloud.folder / "a/virt/ha").glob("desired_state-given-up-*.json")]) == 1
 
 
 def test_a_lost_file_is_learned_again_and_never_taken_for_no_wishes(cloud):
     cloud.offer("a", "web1")
     cloud.go(12)
-    (cloud.folder / "a/virt/ha/wishes.json").unlink()
+    (cloud.folder / "a/virt/ha/desired_state.json").unlink()
     cloud.go(4)
     assert cloud.file("a") == {"web1"}
     assert set(cloud.engines["a"].registry.guests) == {"web1"}

@@ -72,9 +72,9 @@ def test_what_cannot_be_read_is_never_nothing(store, content):
     """Else each guest would be forgotten by it."""
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(content)
-    with pytest.raises(errors.OperationFailed, match=r"wishes\.json cannot be read"):
+    with pytest.raises(errors.OperationFailed, match=r"desired_state\.json cannot be read"):
         store.read()
-    with pytest.raises(errors.OperationFailed, match=r"wishes\.json cannot be read"):
+    with pytest.raises(errors.OperationFailed, match=r"desired_state\.json cannot be read"):
         store.change("x", lambda old: WISHES)
     assert store.path.read_bytes() == content
 
@@ -138,7 +138,7 @@ def test_what_is_written_is_on_the_disk_before_it_has_its_name(store, monkeypatc
 
 
 def test_what_a_master_must_not_forget_is_read_again(tmp_path):
-    path = tmp_path / "kept.json"
+    path = tmp_path / "state.json"
     registry = Registry(3, 7, members=("hv1",), hosts={"hv1": HostRecord("up", boot=2)},
                         guests={"web1": HaGuestRecord("placed", epoch=4)})  # fmt: skip
     kept = SavedMasterState(3, registry)
@@ -148,7 +148,7 @@ def test_what_a_master_must_not_forget_is_read_again(tmp_path):
 
 def test_a_file_of_another_version_is_not_taken_for_an_empty_one(tmp_path):
     """Its registry would name no place of any guest."""
-    path = tmp_path / "kept.json"
+    path = tmp_path / "state.json"
     path.write_text('{"term": 3, "registry": {"term": 3, "version": 7}, "pledges": {}}')
     with pytest.raises(errors.OperationFailed, match=r"cannot be read: .* is missing; restore it"):
         files.read(path, SavedMasterState)
