@@ -28,7 +28,7 @@ from saltvirt.web import page_session
 
 try:
     from tornado import gen, httpserver, ioloop, iostream, tcpclient, web, websocket
-except ImportError:  # Salt 3006 has its own
+except ImportError:  # Salt 3006 bundles its own copy
     from salt.ext.tornado import (  # type: ignore[no-redef]
         gen,
         httpserver,
