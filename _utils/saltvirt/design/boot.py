@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.os import Os
 
 _ENROLLED = "enrolled-keys"
+_FIRMWARE_KEYS, _KERNEL_KEYS = ("efi", "loader", "secure"), ("kernel", "initrd", "cmdline")
 # architectures whose machines boot only with EFI
 NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
@@ -43,20 +44,12 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 def _refuse(spec: GuestSpec, os_type: str) -> None:
     """Raise Unsupported for settings that libvirt would drop: only machines have firmware."""
-    boot = spec.boot
-    if boot is None or os_type == "hvm":
-        unsupported = []
-    else:
-        unsupported = [
-            word for word in ("efi", "loader", "secure") if is_given(getattr(boot, word))
-        ]
-        if os_type == "exe":
-            unsupported += [
-                word for word in ("kernel", "initrd", "cmdline") if is_given(getattr(boot, word))
-            ]
-    if unsupported:
-        raise Unsupported(f"boot: {unsupported[0]}: a guest of OS type {os_type} has none")
-    if spec.boot_dev and os_type != "hvm":
+    if os_type == "hvm":
+        return
+    for word in (*_FIRMWARE_KEYS, *(_KERNEL_KEYS if os_type == "exe" else ())):
+        if spec.boot and is_given(getattr(spec.boot, word)):
+            raise Unsupported(f"boot: {word}: a guest of OS type {os_type} has none")
+    if spec.boot_dev:
         raise Unsupported(f"boot_dev: a guest of OS type {os_type} has no devices to boot from")
 
 
@@ -93,13 +86,8 @@ def default(spec: GuestSpec, domain: Domain, context: Context) -> None:
         return
     if spec.boot_dev is None and not ordered(spec):
         domain.os.boots.append(Boot(dev="hd"))
-    domain_caps = context.domain
-    if (
-        spec.boot is None
-        and context.guest.arch in NO_BIOS
-        and domain_caps
-        and "efi" in domain_caps.firmware
-    ):
+    firmware = context.domain.firmware if context.domain else ()
+    if spec.boot is None and context.guest.arch in NO_BIOS and "efi" in firmware:
         domain.os.firmware = "efi"
         _ask_for(domain.os, secure=False)
 
@@ -116,11 +104,9 @@ def _firmware(spec: BootSpec, os: Os, context: Context) -> None:
     elif spec.efi:
         _automatic(spec, os, context)
     elif spec.efi is False or spec.loader is REMOVE:
-        os.firmware = None
+        os.firmware = os.loader_secure = None
         os.firmware_features = []
-        os.loader = os.loader_type = os.loader_readonly = os.loader_secure = None
-        os.forget_variables()
-        os.nvram_template = None
+        _choose_anew(os)
 
 
 def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
@@ -136,7 +122,7 @@ def _automatic(spec: BootSpec, os: Os, context: Context) -> None:
 
 
 def _choose_anew(os: Os) -> None:
-    """Clear the firmware, so that libvirt chooses one."""
+    """Clear the firmware's files, so that libvirt chooses them."""
     os.loader = os.loader_type = os.loader_readonly = None
     os.forget_variables()
     os.nvram_template = None

@@ -34,12 +34,10 @@ def apply(spec: GraphicsSpec | None, domain: Domain, context: Context) -> None:
     if not context.allows("graphics", "type", spec.type):
         raise Unsupported(f"graphics: this host's guests have no {spec.type}")
     same = [item for item in domain.graphics if item.type == spec.type]
-    if not same:
+    fresh = not same
+    if fresh:
         domain.graphics = [Graphics(type=spec.type)]
         same = [domain.graphics[0]]
-        fresh = True
-    else:
-        fresh = False
     _edit(same[0], spec, fresh)
     listen_spec = value_or_none(spec.listen)
     if not fresh and not _is_placed(listen_spec) and _listens_anywhere(same[0]):
@@ -94,20 +92,19 @@ def listen(graphics: Graphics, spec: ListenSpec | None) -> None:
     elif desired.type == "socket":
         desired.socket = spec.socket
         graphics.autoport = graphics.port = graphics.websocket = None  # a socket has no port
-    listens = [(i.type, i.address if i.type == "address" else i.network) for i in graphics.listens]
+    listens = [_address_of(item) for item in graphics.listens]
     # libvirt writes an address twice, other tools in one of the two places
-    address_pair = ("address", desired.address)
-    current = {
-        *(listens or [("address", graphics.listen)]),
-        ("address", graphics.listen or address_pair[1]),
-    }
-    if desired.type == "address" and current == {address_pair}:
+    first = ("address", graphics.listen or desired.address)
+    current = {*(listens or [("address", graphics.listen)]), first}
+    if desired.type == "address" and current == {("address", desired.address)}:
         return
     graphics.listen = desired.address
-    if listens != [
-        (desired.type, desired.address if desired.type == "address" else desired.network)
-    ]:
+    if listens != [_address_of(desired)]:
         graphics.listens = [desired]
+
+
+def _address_of(item: Listen) -> tuple[str | None, str | None]:
+    return item.type, item.address if item.type == "address" else item.network
 
 
 def _without_spice(domain: Domain) -> None:

@@ -72,8 +72,8 @@ def _matched(
 
 
 def _refuse_unclear(number: int, spec: NicSpec, candidates: Sequence[Interface]) -> None:
-    """candidates: interfaces that fit a spec as well as the one that was taken for it, and would
-    go."""
+    """Raise InvalidInput if other interfaces fit a spec as well as its match, and would be removed.
+    candidates: these interfaces."""
     if candidates:
         raise InvalidInput(
             f"interfaces: {spec.name or f'item {number}'} matches more than one interface of the "

@@ -101,9 +101,8 @@ def from_url(url: str, argument: str) -> NetworkSourceSpec:
         raise InvalidInput(f"{argument} {safe_url} is not a URL of {', '.join(PROTOCOLS)}")
     if "@" in split.netloc:
         raise InvalidInput(
-            f"{argument} {safe_url} names a user, which a URL cannot hand over safely: give "
-            f"source as a "
-            "dictionary, with the user as auth: username and the libvirt secret as auth: usage"
+            f"{argument} {safe_url} names a user, which a URL cannot hand over safely: give source "
+            "as a dictionary, with the user as auth: username and the libvirt secret as auth: usage"
         )
     source = NetworkSourceSpec(
         protocol=split.scheme,

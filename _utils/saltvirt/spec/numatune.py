@@ -11,7 +11,7 @@ MODES = ("strict", "preferred", "interleave", "restrictive")
 
 @dataclass
 class NumaMemorySpec(Spec):
-    """Where the memory comes from."""
+    """The host's NUMA nodes that provide the memory."""
 
     mode: str | None = key(values.choice(*MODES), xml=NumaTune.mode)
     nodeset: str | None = key(values.cpuset, xml=NumaTune.nodeset)

@@ -59,8 +59,7 @@ def _converge(host: StateHost, name: str, options: dict[str, Any], start: bool) 
         if reason:
             raise OperationFailed(
                 f"the creation of {name} was interrupted, but {reason}: it stays as it is; "
-                f"salt-run "
-                f"virt.repair name={name} shows what to do"
+                f"salt-run virt.repair name={name} shows what to do"
             )
         return _make(host, name, options, start)
     if creation["phase"] == Phase.CREATING.value:

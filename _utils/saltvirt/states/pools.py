@@ -145,8 +145,7 @@ class PoolStep:
         if self.desired.transient:
             raise errors.InvalidInput(
                 f"transient storage pool {self.desired.name} cannot be changed while it "
-                f"runs{reason}; "
-                "restart: True stops it and creates it again"
+                f"runs{reason}; restart: True stops it and creates it again"
             )
         text = f"The changes take effect when the pool is restarted{reason}"
         return text + (" (restart: True restarts it now)" if self.desired.running else "")

@@ -93,11 +93,9 @@ def run(
 ) -> Answer:
     """Call ``function(host, name, **arguments)``; an exception of Salt becomes the result.
 
-    state: its name, for errors. state_kwargs: ``locals()`` of the state: its arguments, more of
-    them in
-    ``kwargs``. salt: ``__salt__``. extra_arguments: the names that may be in ``kwargs``; any other
-    is
-    refused with the nearest that the state has.
+    state: its name, for errors. state_kwargs: ``locals()`` of the state: its arguments, further
+    ones in ``kwargs``. salt: ``__salt__``. extra_arguments: the names that may be in ``kwargs``;
+    others are refused with the closest name that the state has.
     """
     arguments = dict(state_kwargs)
     name, kwargs = str(arguments.pop("name")), arguments.pop("kwargs", {})

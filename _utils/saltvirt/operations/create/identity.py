@@ -305,7 +305,7 @@ class CloneGuest(_NewName):
         return secret.split(request)[1]
 
     def _clone_on(self, host: str, request: CopyRequest) -> CreatedGuest:
-        """Return the host's answer. If it does not answer, raises with what to do."""
+        """Return the host's answer. Raises OperationFailed, ConnectionFailed with what to do."""
         new, watch = self.new, (f"salt/virt/{self.new}/clone/", self.report.host_event)
         answer = CLONE.reply(self.fleet, host, request, watch=watch)
         if answer.kind == DOWN:

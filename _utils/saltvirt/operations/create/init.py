@@ -127,20 +127,17 @@ class Init:
                 raise
         comment = f"{request.name} is {placed.state} on {placed.host}{self.notes('is')}"
         details = {"host": placed.host, "state": placed.state}
-        changes = {
-            "created": placed.created.to_answer(),
-            **(self.ha_result.changes if self.ha_result else {}),
-        }
+        ha_changes = self.ha_result.changes if self.ha_result else {}
+        changes = {"created": placed.created.to_answer(), **ha_changes}
         return Result(request.name, comment, changes, details)
 
     @contextlib.contextmanager
     def claiming(self) -> Iterator[None]:
         """Keep the guest's claims for the block, and withdraw them if it fails."""
-        claims = (
-            contextlib.nullcontext(self.batch_cluster.claims)
-            if self.batch_cluster
-            else capacity_claims.open_claims(self.fleet.opts, self.provider)
-        )
+        claims: contextlib.AbstractContextManager[capacity_claims.Claims | None]
+        claims = capacity_claims.open_claims(self.fleet.opts, self.provider)
+        if self.batch_cluster:
+            claims = contextlib.nullcontext(self.batch_cluster.claims)
         with claims as self.claims:
             try:
                 yield
@@ -177,9 +174,8 @@ class Init:
 
     def report_unreachable(self, host: str, reason: str) -> None:
         """Report that a host is not a candidate because it did not answer."""
-        self.report.step(
-            "unreachable", f"{self.init_request.name}: without {host}: {reason}", host=host
-        )
+        text = f"{self.init_request.name}: without {host}: {reason}"
+        self.report.step("unreachable", text, host=host)
 
     def request(self, reasons: Reasons) -> facts.PlacementRequest:
         """Return the placement request, after all checks that need no host."""
@@ -269,12 +265,9 @@ class Init:
             refused.append(decision.ranked[0].host)
             yield refused[-1]
             self.cluster.withdraw(self.fleet, refused[-1], self.init_request.name)
+            request = self.init_request.request()
             decision = self.cluster.place_guest(
-                self.fleet,
-                self.init_request,
-                self.init_request.request(),
-                excluded=refused,
-                ha_options=self.ha_options,
+                self.fleet, self.init_request, request, excluded=refused, ha_options=self.ha_options
             )
             self.warning = decision.warning
 
@@ -299,11 +292,10 @@ class Init:
             resources = cluster.local_resources[key] = self.provider.local_resources(
                 self.fleet, self.init_request.name, *arguments
             )
+        name = self.init_request.name
         for reason in resources:
             with reasons:
-                raise errors.InvalidInput(
-                    f"{self.init_request.name} could only run on {host}: {reason}"
-                )
+                raise errors.InvalidInput(f"{name} could only run on {host}: {reason}")
 
     def check_secrets(self, hosts: Iterable[str]) -> None:
         """Check that secrets only go to hosts that the master's configuration names."""
@@ -335,11 +327,10 @@ class Init:
         for host in self.candidates(decision):
             self.check_secrets([host])
             self.check_resources(host, Reasons(first=True))
+            name = self.init_request.name
             if self.warning:
-                self.report.step("warning", f"{self.init_request.name}: {self.warning}", host=host)
-            self.report.step(
-                "placed", f"{self.init_request.name}: creating it on {host}", host=host
-            )
+                self.report.step("warning", f"{name}: {self.warning}", host=host)
+            self.report.step("placed", f"{name}: creating it on {host}", host=host)
             mark = undo.mark()
             try:
                 pending_create.record_host(host)
@@ -350,7 +341,7 @@ class Init:
                     raise errors.OperationFailed(exc.reason) from exc
                 attempts_left -= not isinstance(exc, errors.NoRoom)
                 refusals.append(exc.reason)
-                self.report.step("refused", f"{self.init_request.name}: {exc.reason}", host=host)
+                self.report.step("refused", f"{name}: {exc.reason}", host=host)
                 if not attempts_left:
                     break
         raise errors.Refused(f"no host took {self.init_request.name}: {refusals_text(refusals)}")
@@ -384,9 +375,8 @@ class Init:
         )  # fmt: skip
         pending_create.mark_started()
         start_policy = self.policy if self.init_request.start else None
-        state = deliver(
-            self.fleet, self.report, host, name, start_policy=start_policy, jobs=self.jobs
-        )
+        arguments = self.fleet, self.report, host, name
+        state = deliver(*arguments, start_policy=start_policy, jobs=self.jobs)
         if self.provider and self.ha_options:
             self.enable_ha(self.provider, host, undo)
         return Placed(host, state, created)
@@ -423,10 +413,8 @@ class Init:
         """Free the slot because the host makes no progress, or works for very long: others need not
         wait."""
         self.slot.close()
-        text = (
-            f"{self.init_request.name}: no progress, or very long; others no longer wait for its "
-            f"end"
-        )
+        name = self.init_request.name
+        text = f"{name}: no progress, or very long; others no longer wait for its end"
         self.report.step("quiet", text)
 
     def resolve_lost(self, host: str, lost: HostAnswer[CreatedGuest]) -> GuestKey:
@@ -447,8 +435,7 @@ class Init:
         except errors.VirtError as exc:
             raise errors.ConnectionFailed(
                 f"{error_text}; {host} may have created {name}: salt-run virt.repair name={name} "
-                f"shows "
-                f"what is left of it ({exc.text})"
+                f"shows what is left of it ({exc.text})"
             ) from exc
         if is_partial:
             raise errors.Refused(f"{error_text}; the partially created {name} was removed")
@@ -458,9 +445,7 @@ class Init:
         if self.init_request.image and self.init_request.seeded and not key:
             raise errors.ConnectionFailed(
                 f"{error_text}; {name} exists there and stays as it is, but the master did not "
-                f"get its "
-                "key: "
-                f"salt-run virt.repair name={name} shows what to do"
+                f"get its key: salt-run virt.repair name={name} shows what to do"
             )
         self.report.step("found", f"{name}: {lost.error}; it exists there", host=host)
         return GuestKey(name=name, host=host, pub_key=key)

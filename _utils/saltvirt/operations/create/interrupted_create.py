@@ -58,8 +58,7 @@ def _judge_partial(
     if name in leftovers.used:
         return None, (
             f"its creation on {host} was interrupted, but {leftovers.used[name]}: it stays as it "
-            f"is; see "
-            f"salt-run virt.repair name={name}"
+            f"is; see salt-run virt.repair name={name}"
         )
     if in_deployment:
         return RECREATE, None
@@ -110,9 +109,8 @@ def start(
             raise errors.OperationFailed(
                 f"{init_request.name} on {host} was changed meanwhile: run this again"
             )
-        query_locations(fleet).host_of(
-            init_request.name
-        )  # one of another master is named, and neither is started
+        # a guest of another master is an error with its host, and neither is started
+        query_locations(fleet).host_of(init_request.name)
         intent_log.mark_started(fleet.opts, init_request.name)
         start_policy = policy if init_request.start else None
         state = deliver(fleet, report, host, init_request.name, start_policy=start_policy)
