@@ -15,7 +15,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt import errors, names, settings, units
+    from saltvirt import names, settings, units
     from saltvirt.console.guestagent import agent_request
     from saltvirt.host import connection
     from saltvirt.host.domain import addresses, lookup
@@ -199,9 +199,15 @@ def put(vm_, local, remote, mode=None, overwrite=False, atomic=True, **kwargs):
         values.boolean(overwrite, "overwrite"),
     )
     request = agent_request.PutFile(
-        _path(remote, "remote"), agent_request.permissions(mode), is_overwrite, is_atomic
+        agent_request.file_path(remote, "remote"),
+        agent_request.permissions(mode),
+        is_overwrite,
+        is_atomic,
     )
-    with _connect(kwargs) as conn, atomic_file.open_existing(_path(local, "local")) as file:
+    with (
+        _connect(kwargs) as conn,
+        atomic_file.open_existing(agent_request.file_path(local, "local")) as file,
+    ):
         with guest_files.Incoming(_agent(conn, vm_), request) as incoming:
             while data := file.read(guest_files.PIECE_BYTES):
                 incoming.write(data)
@@ -235,11 +241,14 @@ def get(vm_, remote, local, overwrite=False, max_size="1GiB", **kwargs):
     """
     from saltvirt.console.host import guest_files  # noqa: PLC0415 - needs the binding
 
-    limit, path = units.parse_bytes(max_size, argument="max_size"), _path(remote, "remote")
+    limit, path = (
+        units.parse_bytes(max_size, argument="max_size"),
+        agent_request.file_path(remote, "remote"),
+    )
     is_overwrite = values.boolean(overwrite, "overwrite")
     with (
         _connect(kwargs) as conn,
-        atomic_file.create(_path(local, "local"), is_overwrite) as write,
+        atomic_file.create(agent_request.file_path(local, "local"), is_overwrite) as write,
         guest_files.Outgoing(_agent(conn, vm_), path) as file,
     ):
         return agent_request.copy_limited(file.read, write, limit, path)
@@ -249,11 +258,3 @@ def _agent(conn, vm_):
     from saltvirt.console.host import agent  # noqa: PLC0415 - needs the binding
 
     return agent.for_domain(lookup.lookup(conn, names.existing_guest(vm_)))
-
-
-def _path(value, argument):
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise errors.InvalidInput(
-            f"{argument} must be the path of a file, not {units.short_repr(value)}"
-        )
-    return value

@@ -14,7 +14,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import runner
 
 with saltvirt.later():
-    from saltvirt import errors, units
+    from saltvirt import units
     from saltvirt.console.guestagent import agent_request
     from saltvirt.console.master import agent_client, verbs
     from saltvirt.console.master import (
@@ -128,11 +128,7 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
         salt-run virt.put web1 /srv/files/minion.conf /etc/salt/minion overwrite=True
     """
     agent_client.require_local_user(__opts__)
-    is_atomic, is_overwrite = (
-        values.boolean(atomic, "atomic"),
-        values.boolean(overwrite, "overwrite"),
-    )
-    copy = agent_client.FileCopy(_text(local, "local"), _text(remote, "remote"), is_overwrite)
+    copy, is_atomic = _file_copy(local, remote, overwrite), values.boolean(atomic, "atomic")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "put", __salt__)
         return agent_client.put(
@@ -163,21 +159,16 @@ def get(name, remote, local, overwrite=False, max_size="1GiB"):
         salt-run virt.get web1 /var/log/syslog /root/web1.log
     """
     agent_client.require_local_user(__opts__)
-    copy = agent_client.FileCopy(
-        _text(local, "local"), _text(remote, "remote"), values.boolean(overwrite, "overwrite")
-    )
+    copy = _file_copy(local, remote, overwrite)
     limit = units.parse_bytes(max_size, argument="max_size")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, str(name), "get", __salt__)
         return agent_client.get(fleet, str(name), copy, limit, progress)
 
 
-def _text(value, argument):
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise errors.InvalidInput(
-            f"{argument} must be the path of a file, not {units.short_repr(value)}"
-        )
-    return value
+def _file_copy(local, remote, overwrite):
+    paths = agent_request.file_path(local, "local"), agent_request.file_path(remote, "remote")
+    return agent_client.FileCopy(*paths, values.boolean(overwrite, "overwrite"))
 
 
 @runner.reporting

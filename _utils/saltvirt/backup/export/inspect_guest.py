@@ -46,7 +46,7 @@ def inspect(conn: libvirt.virConnect, name: str) -> GuestInspection:
     bitmap_states = (
         _live_bitmaps(own_checkpoints, disks) if active else _offline_bitmaps(conn, document)
     )
-    inspected = [_with_bitmaps(disk, bitmap_states.get(disk.target, {})) for disk in disks]
+    inspected = [replace(disk, bitmaps=bitmap_states.get(disk.target, {})) for disk in disks]
     checkpoint_names = tuple(sorted(existing))
     return GuestInspection(
         dom.UUIDString(), active, tuple(inspected), checkpoint_names, skipped, dom.name()
@@ -126,10 +126,6 @@ def _size(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: Disk) -> int:
     if disk.type == "volume" and not dom.isActive():
         return resize.size_of(conn, dom, str(disk.target))
     return int(dom.blockInfo(str(disk.target), 0)[0])
-
-
-def _with_bitmaps(disk: InspectedDisk, bitmaps: dict[str, str]) -> InspectedDisk:
-    return replace(disk, bitmaps=bitmaps)
 
 
 def _live_bitmaps(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from saltvirt import errors
 from saltvirt.backup.export.request import BackupSession, ServeRequest
 from saltvirt.backup.model import chains, record
-from saltvirt.backup.model.answers import GuestInspection, PlannedDisk, ServedDisk
+from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, PlannedDisk, ServedDisk
 from saltvirt.host.connection import libvirt, translate
 from saltvirt.system import mount_guard
 from saltvirt.xml.domain.backup import Checkpoint, CheckpointDisk, DomainBackup, DomainBackupDisk
@@ -91,12 +91,12 @@ def begin(
     consistency = record.FROZEN if frozen.is_frozen else record.CRASH
     warning = f"its file systems may still be frozen: virsh domfsthaw {request.guest}"
     text = "; ".join(filter(None, [frozen.note, warning if may_be_frozen else None]))
-    return (
-        [_describe_export(inspection, request, disk_plan) for disk_plan in plan],
-        consistency,
-        text or None,
-        taken_at,
-    )
+    name = chains.checkpoint(request.backup_id)
+    served_disks = [
+        describe_export(disk, disk_plan, _BITMAP, name if disk.supports_bitmaps else None)
+        for disk, disk_plan in zip(inspection.disks, plan, strict=True)
+    ]
+    return served_disks, consistency, text or None, taken_at
 
 
 def _begin(
@@ -161,20 +161,15 @@ def _checkpoint(inspection: GuestInspection, request: ServeRequest) -> str | Non
     return Checkpoint(name=chains.checkpoint(request.backup_id), disks=disks).tostring()
 
 
-def _describe_export(
-    inspection: GuestInspection, request: ServeRequest, plan: PlannedDisk
+def describe_export(
+    disk: InspectedDisk, plan: PlannedDisk, bitmap: str | None, checkpoint: str | None
 ) -> ServedDisk:
-    disk = next(candidate for candidate in inspection.disks if candidate.target == plan.target)
+    """Return an exported disk. bitmap: of an increment. checkpoint: of the next one."""
     return ServedDisk(
-        target=disk.target,
-        size_bytes=disk.size_bytes,
-        source=disk.source,
-        export=disk.target,
-        contexts=(f"qemu:dirty-bitmap:{_BITMAP}",) if plan.since else (),
-        parent=plan.parent,
-        reason=_OLD if disk.old else plan.reason,
-        checkpoint=chains.checkpoint(request.backup_id) if disk.supports_bitmaps else None,
-    )
+        target=disk.target, size_bytes=disk.size_bytes, source=disk.source, export=disk.target,
+        contexts=(f"qemu:dirty-bitmap:{bitmap}",) if plan.since else (), parent=plan.parent,
+        reason=_OLD if disk.old else plan.reason, checkpoint=checkpoint,
+    )  # fmt: skip
 
 
 def exports_path(dom: libvirt.virDomain) -> str:

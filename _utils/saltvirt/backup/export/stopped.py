@@ -9,7 +9,7 @@ from saltvirt.backup.export import checkpoints, running
 from saltvirt.backup.export.inspect_guest import source_path
 from saltvirt.backup.export.request import ServeRequest, exports_path
 from saltvirt.backup.model import record
-from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, PlannedDisk, ServedDisk
+from saltvirt.backup.model.answers import GuestInspection, ServedDisk
 from saltvirt.backup.target import daemon
 from saltvirt.host.connection import libvirt
 from saltvirt.host.storage.unchanged_disks import UnchangedDisks
@@ -37,7 +37,12 @@ def begin(
         daemon.ExportedDisk(paths[disk.target], disk.format, disk.target, plan[disk.target].since)
         for disk in inspection.disks
     ]
-    served_disks = [_describe_export(disk, plan[disk.target], created) for disk in inspection.disks]
+    served_disks = [
+        running.describe_export(
+            disk, plan[disk.target], plan[disk.target].since, created.get(disk.target)
+        )
+        for disk in inspection.disks
+    ]
     return served_disks, daemon.begin(shown, exports_path(request.guest))
 
 
@@ -50,16 +55,3 @@ def is_started(dom: libvirt.virDomain) -> bool:
     state: list[int] = dom.state()
     starting = [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_STARTING_UP]
     return state[0] != libvirt.VIR_DOMAIN_SHUTOFF and state != starting
-
-
-def _describe_export(disk: InspectedDisk, plan: PlannedDisk, created: dict[str, str]) -> ServedDisk:
-    return ServedDisk(
-        target=disk.target,
-        size_bytes=disk.size_bytes,
-        source=disk.source,
-        export=disk.target,
-        contexts=(f"qemu:dirty-bitmap:{plan.since}",) if plan.since else (),
-        parent=plan.parent,
-        reason=plan.reason,
-        checkpoint=created.get(disk.target),
-    )

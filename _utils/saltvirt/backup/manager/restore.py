@@ -164,16 +164,18 @@ class RestoreBackup:
         request = self.request
         if not request.new and record.is_uuid(request.name):
             listed = self._find_backup(self._target())
-            current_name = (
-                self._current_name(request.name) if request.in_place or request.disk else None
-            )
-            self.request = replace(request, original_name=current_name or listed.guest)
+            named: set[str] = set()
+            if request.in_place or request.disk:
+                named = {name for _, name in self._find_guests(request.name)}
+            current_name = named.pop() if len(named) == 1 else listed.guest
+            self.request = replace(request, original_name=current_name)
 
-    def _current_name(self, uuid: str) -> str | None:
-        """Return the current name of the guest with the UUID."""
+    def _find_guests(self, uuid: str | None) -> list[tuple[str, str]]:
+        """Return (host, name) of the guests with this UUID, of the hosts that answer."""
         hosts, _ = inventory.gather(self.fleet)
-        names = {guest.name for host in hosts for guest in host.guests if guest.uuid == uuid}
-        return names.pop() if len(names) == 1 else None
+        return [
+            (host.name, guest.name) for host in hosts for guest in host.guests if guest.uuid == uuid
+        ]
 
     def _target(self) -> policy.TargetPolicy:
         return policy.read(settings.of_master(self.fleet.opts)).target(self.request.target_name)
@@ -263,22 +265,12 @@ class RestoreBackup:
 
     def _is_nowhere(self, backup: ListedBackup) -> None:
         """Raise AlreadyExists if the guest of the backup exists, possibly under another name."""
-        hosts, _ = inventory.gather(self.fleet)  # hosts without an answer were checked before
-        for host in hosts:
-            for guest in host.guests:
-                if guest.uuid == backup.uuid:
-                    raise errors.AlreadyExists(
-                        f"the guest of {backup.backup_id} exists as {guest.name} on {host.name}: "
-                        "restore it under another name with new=NAME"
-                    )
-
-    def _current_host(self, backup: ListedBackup) -> str | None:
-        """Return the host of the backup's guest, if exactly one host reports the guest."""
-        hosts, _ = inventory.gather(self.fleet)
-        candidates = {
-            host.name for host in hosts for guest in host.guests if guest.uuid == backup.uuid
-        }
-        return candidates.pop() if len(candidates) == 1 else None
+        # hosts without an answer were checked before
+        for host, name in self._find_guests(backup.uuid):
+            raise errors.AlreadyExists(
+                f"the guest of {backup.backup_id} exists as {name} on {host}: restore it under "
+                "another name with new=NAME"
+            )
 
     def _plan(self) -> _RestorePlan:
         request = self.request
@@ -289,10 +281,9 @@ class RestoreBackup:
         if not (request.new or request.in_place or request.disk):
             self._is_nowhere(listed)
         host = request.host or listed.host
-        if request.disk and not (
-            request.in_place or request.host
-        ):  # beside the guest, wherever that is
-            host = self._current_host(listed) or host
+        if request.disk and not (request.in_place or request.host):  # beside the present guest
+            candidates = {host for host, _ in self._find_guests(listed.uuid)}
+            host = candidates.pop() if len(candidates) == 1 else host
         if request.in_place:
             host = find.locate(self.fleet, request.guest_name)[0]
         if host is None:

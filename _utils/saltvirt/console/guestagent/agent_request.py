@@ -93,6 +93,15 @@ def variables(env: object) -> tuple[str, ...] | None:
     return environment if "PATH" in map(str, env) else (*environment, _PATH)
 
 
+def file_path(value: object, argument: str) -> str:
+    """Check the path of a file. Raises InvalidInput."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise errors.InvalidInput(
+            f"{argument} must be the path of a file, not {units.short_repr(value)}"
+        )
+    return value
+
+
 def permissions(mode: object) -> int | None:
     """The number of permissions such as ``0640``. Raises InvalidInput."""
     if mode is None:
