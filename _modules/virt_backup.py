@@ -123,7 +123,7 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
 
     :return: a list of dictionaries, for each guest the oldest first: ``backup_id``, ``guest``,
         ``uuid``, ``taken_at``, ``age_s`` (by the clock of this machine), ``host``, ``consistency``,
-        ``disks`` (disk to ``whole``, or to the backup that it depends on), ``stored_bytes``,
+        ``disks`` (disk to ``full``, or to the backup that it depends on), ``stored_bytes``,
         ``problem`` (why it is not good, or cannot be read without its key, or null),
         ``broken_disks`` (disk to the error), ``skipped`` (disks that it does not contain)
 

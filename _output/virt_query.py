@@ -179,13 +179,13 @@ def _backups(target, backups):
             str(backup["backup_id"]).partition("-")[0],
             _mapping(backup.get("disks")).values(),
         )
-        is_full = all(parent == "whole" for parent in parents)
+        is_full = all(parent == "full" for parent in parents)
         size = _size(backup.get("stored_bytes") or 0)
         label = backup.get("guest") or backup.get("uuid")
         rows.append([
             label, int(number) if number.isdecimal() else number,
             str(backup.get("taken_at") or "")[:16].replace("T", " "), backup.get("host"),
-            ("whole" if is_full else "changes") if parents else None, size,
+            ("full" if is_full else "changes") if parents else None, size,
             backup.get("consistency"),
             "NO" if backup.get("problem") else "yes",
         ])  # fmt: skip

@@ -112,7 +112,7 @@ def backups(name=None, to=None):
     :param to: the target; default: all targets
 
     :return: target to a list, for each guest the oldest first: ``backup_id``, ``guest``, ``uuid``,
-        ``taken_at``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``whole``, or to the
+        ``taken_at``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``full``, or to the
         backup that it depends on), ``stored_bytes``, ``problem`` (why it is not good, or null);
         ``unreachable``: target to the reason
 
@@ -408,9 +408,9 @@ def backup_instant(name=None, timeout=3600, test=False):
 
     :return: under the guest's name ``result`` (False if blocks are missing after ``timeout``, or
         the guest has lost the connection to its backup), ``comment``, ``changes`` (``released``:
-        the backup that the guest no longer needs), ``state``
-        (``pulling``, ``cut``, ``off``, ``whole``, ``gone``), ``percent``, ``disks``, ``host``,
-        ``target``, ``backup``
+        the backup that the guest no longer needs), ``state`` (``pulling``, ``disconnected``,
+        ``off``, ``complete``, ``missing``), ``percent``, ``disks``, ``host``, ``target``,
+        ``backup``
 
     CLI Example:
 

@@ -425,7 +425,7 @@ class Run:
             raise Broken(f"backup: {wrong[0]}")
         if how:
             return f"failed: {how}"
-        kinds = {disk: "+" if on != "whole" else "w" for disk, on in new[0]["disks"].items()}
+        kinds = {disk: "+" if on != "full" else "w" for disk, on in new[0]["disks"].items()}
         return "".join(kinds[disk] for disk in sorted(kinds))
 
     def _by_runner(self, op, faults):

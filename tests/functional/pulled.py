@@ -10,6 +10,7 @@ from pathlib import Path
 
 from saltvirt.backup.model import chains
 from saltvirt.backup.model.answers import GuestInspection, InspectedDisk, ServedDisk, Serving
+from saltvirt.backup.model.calls import PullRequest
 from saltvirt.backup.target import daemon, receive, relay
 from saltvirt.backup.target import target as targets
 from saltvirt.pki.common import certs
@@ -121,6 +122,6 @@ class Pulled:
 
     def receive(self, ident, serving, key=None, tell=lambda said: None, compress=None):
         """What virt.backup_pull does."""
-        told = receive.BackupRequest(ident, "web1", "hv1", "root", None, key, compress)
+        told = PullRequest("", "web1", ident, "hv1", serving, key=key, compress=compress)
         with trusting(self.reader, serving.authority, "serving") as folder:
-            return receive.receive(LIBRARY, self.target, told, serving, folder, tell)
+            return receive.receive(LIBRARY, self.target, told, folder, tell)

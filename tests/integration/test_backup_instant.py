@@ -139,4 +139,4 @@ def test_in_the_place_of_the_guest(fast, cloud):
     assert undone.rc == 0, undone
     assert fast.is_same(fast.file("vda"))
     found = cloud.run_json("virt.backup_instant")[fast.name]
-    assert (found["result"], found["state"]) == (True, "whole"), found
+    assert (found["result"], found["state"]) == (True, "complete"), found

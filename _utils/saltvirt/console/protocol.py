@@ -14,6 +14,7 @@ from typing import Any
 
 from saltvirt import errors
 from saltvirt.schema import Message
+from saltvirt.system import tls_listener
 
 _LENGTHS = struct.Struct(">II")
 _MAX_HEAD_BYTES = 1024**2
@@ -81,16 +82,7 @@ class Stream:
         self.send({"error": exc.text, "kind": type(exc).__name__})
 
     def _read_exactly(self, length: int, deadline: float) -> bytes:
-        buffer = bytearray()
         try:
-            while len(buffer) < length:
-                self._line.settimeout(max(0.1, deadline - time.monotonic()))
-                chunk = self._line.recv(min(length - len(buffer), 64 * 1024))
-                if not chunk:
-                    raise ConnectionResetError("the other side closed the connection")
-                if time.monotonic() > deadline:
-                    raise TimeoutError("timed out")
-                buffer += chunk
+            return tls_listener.receive_exactly(self._line, length, deadline)
         except OSError as exc:
             raise errors.ConnectionFailed(f"the connection ended: {exc}") from exc
-        return bytes(buffer)

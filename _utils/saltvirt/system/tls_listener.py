@@ -13,6 +13,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -152,6 +153,20 @@ def prepare(caller: socket.socket) -> None:
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def receive_exactly(connection: socket.socket, length: int, deadline: float) -> bytes:
+    """Receive this number of bytes before a time of the monotonic clock. Raises OSError."""
+    data = bytearray()
+    while len(data) < length:
+        connection.settimeout(max(0.1, deadline - time.monotonic()))
+        chunk = connection.recv(min(length - len(data), _BUFFER_BYTES))
+        if not chunk:
+            raise ConnectionResetError("the other side closed the connection")
+        if time.monotonic() > deadline:
+            raise TimeoutError("timed out")
+        data += chunk
+    return bytes(data)
 
 
 def pump(tls: ssl.SSLSocket, inner: socket.socket) -> None:

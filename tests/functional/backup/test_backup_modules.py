@@ -90,8 +90,8 @@ def test_a_guest_that_no_backup_has_replaced(virt):
     for verb in ("backup_confirm", "backup_undo"):
         with pytest.raises(errors.NotFound, match=r"test on .* has no in-place restore"):
             virt[f"virt.{verb}"]("test")
-    assert asking.answer(virt, "virt.backup_standing", "test")["state"] == "whole"
-    assert asking.answer(virt, "virt.backup_standing", "nobody")["state"] == "gone"
+    assert asking.answer(virt, "virt.backup_standing", "test")["state"] == "complete"
+    assert asking.answer(virt, "virt.backup_standing", "nobody")["state"] == "missing"
 
 
 def test_of_a_guest_that_had_no_disk_of_its_own_nothing_is_deleted(virt, conn):

@@ -311,7 +311,7 @@ class Host:
     def backup_list(self, **_more):
         return [{"backup_id": BACKUP, "taken_at": "2026-11-23T15:52:20Z", "host": "hv1",
                  "guest": "web1",
-                 "uuid": "u", "consistency": "crash", "disks": {"vda": "whole"},
+                 "uuid": "u", "consistency": "crash", "disks": {"vda": "full"},
                  "stored_bytes": 9, "problem": None}]  # fmt: skip
 
     def backup_show(self, **_more):
@@ -341,7 +341,7 @@ class Host:
         return [{"uuid": "u", "backup_id": BACKUP, "pin": {"guest": "web1", "host": "hv1"}}]
 
     def backup_standing(self, **_more):
-        return {"state": "cut", "backup_id": BACKUP, "percent": 7, "paused": True,
+        return {"state": "disconnected", "backup_id": BACKUP, "percent": 7, "paused": True,
                 "reason": "it is gone",
                 "disks": {"vda": 7}}  # fmt: skip
 

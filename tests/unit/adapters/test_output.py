@@ -243,7 +243,7 @@ def test_backups_are_a_table_of_eighty_columns(output):
     one = {
         "backup_id": "000007-20261123T155220Z-1f3a9c2e", "guest": "web1", "uuid": "u",
         "host": "hyper1",
-        "taken_at": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "whole"},
+        "taken_at": "2026-11-23T15:52:20Z", "consistency": "stopped", "disks": {"vda": "full"},
         "stored_bytes": 10 * 2**30, "problem": None,
     }  # fmt: skip
     disks = {"vda": one["backup_id"]}
@@ -255,7 +255,7 @@ def test_backups_are_a_table_of_eighty_columns(output):
     assert lines == [
         "vault:",
         "guest  backup  when (UTC)        host    disks    size   as       good",
-        "web1        7  2026-11-23 15:52  hyper1  whole    10.0G  stopped  yes",
+        "web1        7  2026-11-23 15:52  hyper1  full     10.0G  stopped  yes",
         "web1        8  2026-11-23 15:52  hyper1  changes  10.0G  stopped  yes",
         "web1        9                                     0B              NO",
         "  web1 000009: record.json is gone",

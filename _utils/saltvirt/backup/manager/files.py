@@ -121,5 +121,5 @@ def _open(
         target.folder, files_request.name, files.parse_path(files_request.path),
         files_request.backup, files_request.filesystem, mounted=target.mounted,
     )  # fmt: skip
-    report.step("look", f"{files_request.name}: {machine} opens the backup", host=machine)
+    report.step("open", f"{files_request.name}: {machine} opens the backup", host=machine)
     return machine, request

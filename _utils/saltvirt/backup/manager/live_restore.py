@@ -187,7 +187,9 @@ class FinishLiveRestore:
         """Have the target export the backup again, for the guest's host only."""
         host, name = restore.pin.host, restore.pin.guest
         machine = target_upkeep.target_host(self.fleet, restore.target)
-        self.report.step("again", f"{name}: {machine} exports {restore.backup_id} to {host} again")
+        self.report.step(
+            "reconnect", f"{name}: {machine} exports {restore.backup_id} to {host} again"
+        )
         reader = calls.ISSUE_READER.ask(self.fleet, host, calls.ReaderRequest(once=True))
         show_request = calls.ShowBackupRequest(
             restore.target.folder, restore.uuid, restore.backup_id, reader.authority,
@@ -203,7 +205,7 @@ class FinishLiveRestore:
         if is_done:
             self.report.done(text, host=restore.pin.host)
         elif status.state == DISCONNECTED:
-            self.report.step("cut", text, host=restore.pin.host)
+            self.report.step("disconnected", text, host=restore.pin.host)
         changes = {"released": restore.backup_id} if is_done else {}
         well = is_done if self.name and self.timeout_s else status.state != DISCONNECTED
         return Result(restore.pin.guest, text, changes, _details(restore, status), well)

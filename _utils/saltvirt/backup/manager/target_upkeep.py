@@ -147,7 +147,7 @@ class Verify:
         details = {
             "host": host,
             "backups": [result.to_answer() for result in results],
-            "table": [["guest", "backup", "found"], *(_row(result) for result in results)],
+            "table": [["guest", "backup", "result"], *(_row(result) for result in results)],
         }
         self.report.done(comment, target=target.name)
         return Result(target.name, comment, {}, details, not bad)
@@ -202,7 +202,7 @@ def _prune_comment(
 
 
 def _retention_table(guests: dict[str, GuestPruneResult]) -> list[list[str]]:
-    rows = [["guest", "backup", "stays", "why"]]
+    rows = [["guest", "backup", "retained", "reason"]]
     for label, guest in guests.items():
         for backup in guest.backups:
             rows.append(

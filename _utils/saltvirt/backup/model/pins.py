@@ -10,7 +10,8 @@ from saltvirt.schema import Message
 FILE = "stands.json"
 MAX_BYTES = 1024**2
 
-PULLING, DISCONNECTED, OFF, COMPLETE, MISSING = "pulling", "cut", "off", "whole", "gone"
+PULLING, DISCONNECTED, OFF = "pulling", "disconnected", "off"
+COMPLETE, MISSING = "complete", "missing"
 
 
 @dataclass(frozen=True)

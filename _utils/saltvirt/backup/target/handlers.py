@@ -92,19 +92,13 @@ def plan_backup(_host: MinionContext, request: backup_calls.PlanRequest) -> Back
 @handles(backup_calls.PULL_BACKUP)
 def pull_backup(host: MinionContext, request: backup_calls.PullRequest) -> BackupResult:
     """Read the disks that a hypervisor exports, and store them as a backup, or nothing at all."""
-    guest, serving = names.existing_guest(request.name), request.serving
-    limit = None
+    guest, authority = names.existing_guest(request.name), request.serving.authority
     if request.bandwidth is not None:
-        limit = units.parse_count(request.bandwidth, "bandwidth")
-    compress = policy.compression(request.compress, request.key is not None)
-    backup = receive.BackupRequest(
-        request.backup_id, guest, request.host, request.requester, limit, request.key, compress
-    )
-    target = _open(request)
-    with reader_pair(request.reader, serving.authority, "serving: authority") as (_, folder):
-        return receive.receive(
-            library(), target, backup, serving, folder, _progress_sender(host, guest)
-        )
+        units.parse_count(request.bandwidth, "bandwidth")
+    policy.compression(request.compress, request.key is not None)
+    target, report = _open(request), _progress_sender(host, guest)
+    with reader_pair(request.reader, authority, "serving: authority") as (_, folder):
+        return receive.receive(library(), target, request, folder, report)
 
 
 def _progress_sender(host: MinionContext, guest: str) -> Callable[[dict[str, Any]], None]:

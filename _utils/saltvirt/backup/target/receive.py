@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors
@@ -24,6 +24,7 @@ from saltvirt.backup.model.answers import (
     ServedDisk,
     Serving,
 )
+from saltvirt.backup.model.calls import PullRequest
 from saltvirt.backup.model.catalog import Catalog, StoredBackup
 from saltvirt.backup.model.record import BackupDiskRecord, BackupRecord
 from saltvirt.backup.target import keyfile, pull
@@ -82,25 +83,10 @@ def now() -> str:
     return record.format_time(time.time())
 
 
-@dataclass(frozen=True)
-class BackupRequest:
-    """The master's request for a backup: its name, the guest and its hypervisor, the requester, and
-    the target's limit, encryption key and compression."""
-
-    backup_id: str
-    guest: str
-    host: str
-    requester: str
-    bandwidth_mib_s: int | None = None
-    key: str | None = None
-    compress: str | None = None
-
-
 def receive(
     library: str,
     target: BackupTarget,
-    backup: BackupRequest,
-    serving: Serving,
+    request: PullRequest,
     certificates: str,
     report: ProgressCallback,
 ) -> BackupResult:
@@ -110,15 +96,15 @@ def receive(
     called with the progress of the program. Raises OperationFailed, BadAnswer; in this case there
     is no backup.
     """
-    _refuse_invalid(backup, serving)
+    _refuse_invalid(request)
+    serving = request.serving
     taken_at = _taken_at(serving.taken_at, now())
-    with target.create(serving.uuid, backup.backup_id) as new:
-        key = None if backup.key is None else keyfile.load(backup.key)
-        written = _pull(library, new, serving, certificates, report, backup, key)
+    with target.create(serving.uuid, request.backup_id) as new:
+        key = None if request.key is None else keyfile.load(request.key)
+        written = _pull(library, new, request, certificates, report, key)
         draft = BackupRecord(
-            backup_id=backup.backup_id, guest=backup.guest, uuid=serving.uuid, taken_at=taken_at,
-            requester=backup.requester,
-            host=backup.host, finished=now(), skipped=serving.skipped,
+            backup_id=request.backup_id, guest=request.name, uuid=serving.uuid, taken_at=taken_at,
+            requester=request.requester, host=request.host, finished=now(), skipped=serving.skipped,
             consistency=serving.consistency, qemu_img=_version(), definition_sha256="",
             disks=tuple(_disk(disk, written[disk.target], key) for disk in serving.disks),
             state=_disk(serving.state, written[record.STATE], key) if serving.state else None,
@@ -154,52 +140,48 @@ def _taken_at(reported: str | None, started_at: str) -> str:
     return str(reported) if 0 <= age_s <= _CLOCKS_S else started_at
 
 
-def _refuse_invalid(backup: BackupRequest, serving: Serving) -> None:
+def _refuse_invalid(request: PullRequest) -> None:
     """Raise BadAnswer if the hypervisor's answer contains a value that is not valid in a record.
     Disk names become file names, so this is checked before any file is created."""
-    placeholder = pull.WrittenDisk("", "0" * 64, 0, 0)
+    serving, placeholder = request.serving, pull.WrittenDisk("", "0" * 64, 0, 0)
     disks = tuple(_disk(disk, placeholder, None) for disk in serving.disks)
     state = _disk(serving.state, placeholder, None) if serving.state else None
-    about = (backup.backup_id, backup.guest, serving.uuid, now(), backup.requester, backup.host)
+    about = (request.backup_id, request.name, serving.uuid, now(), request.requester, request.host)
     draft = BackupRecord(
         *about, serving.consistency, "0", placeholder.checksums_sha256, disks,
         skipped=serving.skipped, state=state,
     )  # fmt: skip
-    record.check(draft, f"the export of {backup.host}")
+    record.check(draft, f"the export of {request.host}")
     if serving.state and serving.state.size_bytes > archive.MAX_ARCHIVE_BYTES:
-        raise errors.BadAnswer(f"the export of {backup.host}: the state is too large")
+        raise errors.BadAnswer(f"the export of {request.host}: the state is too large")
     for disk in _parts(serving):
         for text in (serving.host, disk.export, *disk.contexts):
             if not _SHOWN.fullmatch(text):
                 raise errors.BadAnswer(
-                    f"the export of {backup.host}: invalid name {short_repr(text)}"
+                    f"the export of {request.host}: invalid name {short_repr(text)}"
                 )
         if disk.size_bytes > MAX_DISK_BYTES or len(disk.contexts) > MAX_CONTEXTS:
-            raise errors.BadAnswer(f"the export of {backup.host}: invalid disk {disk.target}")
+            raise errors.BadAnswer(f"the export of {request.host}: invalid disk {disk.target}")
 
 
 def _pull(
     library: str,
     new: NewBackup,
-    serving: Serving,
+    request: PullRequest,
     certificates: str,
     report: ProgressCallback,
-    backup: BackupRequest,
     key: Key | None,
 ) -> dict[str, pull.WrittenDisk]:
     """Run the reading program; map each disk to what was written."""
+    serving = request.serving
     catalog = new.target.catalog(serving.uuid)
     disks = tuple(_pulled_disk_for(item, catalog) for item in serving.disks)
     if serving.state:
         disks = (*disks, replace(_pulled_disk_for(serving.state, catalog), port=serving.state_port))
     location = (new.path, serving.host, serving.port, certificates)
-    limit, compress = backup.bandwidth_mib_s, backup.compress
-    job = pull.PullJob(*location, disks, limit, key, pull.SILENT_S, compress)
-    done = _run(
-        [PYTHON, zipapp.unpacked_folder(library, MODULE, private_folder.ensure(paths.RUN))],
-        job,
-        report,
-    )
+    limits = request.bandwidth, key, pull.SILENT_S, request.compress
+    program = zipapp.unpacked_folder(library, MODULE, private_folder.ensure(paths.RUN))
+    done = _run([PYTHON, program], pull.PullJob(*location, disks, *limits), report)
     written = [pull.WrittenDisk.from_answer(item, "the reading program") for item in done]
     return {item.target: item for item in written}
 
@@ -311,7 +293,7 @@ def _list_entry(backup: StoredBackup, uuid: str, catalog: Catalog, now_s: float)
         guest=backup_record.guest,
         uuid=uuid,
         consistency=backup_record.consistency,
-        disks={disk.target: disk.parent or "whole" for disk in backup_record.disks},
+        disks={disk.target: disk.parent or "full" for disk in backup_record.disks},
         stored_bytes=sum(disk.stored_bytes for disk in backup_record.parts),
         problem=problem or _key_problem(backup_record),
         skipped=backup_record.skipped,

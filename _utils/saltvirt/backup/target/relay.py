@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from saltvirt.system import tls_listener
-from saltvirt.system.tls_listener import TlsEndpoint
+from saltvirt.system.tls_listener import TlsEndpoint, receive_exactly
 
 PORT, PORTS = 10809, 16
 # of the NBD protocol
@@ -101,7 +101,7 @@ class Relay:
         try:
             inner.settimeout(_HELLO_S)
             inner.connect(self._inner)
-            _receive_exact(inner, _GREETING_BYTES, time.monotonic() + _HELLO_S)
+            receive_exactly(inner, _GREETING_BYTES, time.monotonic() + _HELLO_S)
             inner.sendall(flags)
             with self._track(tls):
                 tls_listener.pump(tls, inner)
@@ -125,10 +125,10 @@ def has_authority(host: str, port: int, authority: str) -> bool:
     tls_listener.require_peer(context, ca_pem=authority)
     with socket.create_connection((host, port), timeout=_ANSWERS_S) as connection:
         try:
-            if _receive_exact(connection, _GREETING_BYTES, deadline)[:16] != _MAGIC + _OPTION:
+            if receive_exactly(connection, _GREETING_BYTES, deadline)[:16] != _MAGIC + _OPTION:
                 return False
             connection.sendall(struct.pack(">I8sII", 1, _OPTION, _STARTTLS, 0))
-            if _receive_exact(connection, 20, deadline) != struct.pack(
+            if receive_exactly(connection, 20, deadline) != struct.pack(
                 ">QIII", _REPLY, _STARTTLS, _ACK, 0
             ):
                 return False
@@ -146,27 +146,15 @@ def _start_tls(client: socket.socket, context: ssl.SSLContext) -> tuple[bytes, s
     tls_listener.prepare(client)
     client.settimeout(_HELLO_S)
     client.sendall(_MAGIC + _OPTION + struct.pack(">H", _FLAGS))
-    flags = _receive_exact(client, 4, deadline)
+    flags = receive_exactly(client, 4, deadline)
     for _ in range(_MAX_OPTIONS):
-        magic, option, length = struct.unpack(">8sII", _receive_exact(client, 16, deadline))
+        magic, option, length = struct.unpack(">8sII", receive_exactly(client, 16, deadline))
         if magic != _OPTION or option == _ABORT or length > _MAX_OPTION_BYTES:
             break
-        _receive_exact(client, length, deadline)
+        receive_exactly(client, length, deadline)
         answer = _ACK if option == _STARTTLS else _TLS_REQUIRED
         client.sendall(struct.pack(">QIII", _REPLY, option, answer, 0))
         if answer == _ACK:
             client.settimeout(max(0.1, deadline - time.monotonic()))
             return flags, context.wrap_socket(client, server_side=True)
     raise ValueError("the client does not use TLS")
-
-
-def _receive_exact(connection: socket.socket, length: int, deadline: float) -> bytes:
-    """Receive exactly this number of bytes. Raises OSError on a timeout."""
-    data = b""
-    while len(data) < length:
-        connection.settimeout(max(0.1, deadline - time.monotonic()))
-        chunk = connection.recv(length - len(data))
-        if not chunk or time.monotonic() > deadline:
-            raise ConnectionResetError("the connection was closed")
-        data += chunk
-    return data

@@ -340,7 +340,7 @@ def test_a_disk_as_a_file_is_made_where_its_guest_is_by_now(
         for host, uuid in there.items()
     ]
     monkeypatch.setattr(restoring.inventory, "gather", lambda _fleet: (hosts, {}))
-    kept = ListedBackup(IDENT, guest="web1", uuid=UUID, host="hv1", disks={"vda": "whole"})
+    kept = ListedBackup(IDENT, guest="web1", uuid=UUID, host="hv1", disks={"vda": "full"})
     cloud = Cloud(tmp_path, backup_list=[kept.to_answer()])
     one = RestoreBackup(cloud, RestoreRequest("web1", target_name="vault", **given), cloud.report())
     assert one._plan().host == where
@@ -506,7 +506,7 @@ def test_one_that_stays_cut_off_is_named_with_why(tmp_path):
         f"at an unreadable block; 7 % of web1 is restored to hv1 from {IDENT}"
     )
     assert (part.comment, part.complete) == (words, False)
-    assert [one[0] for one in cloud.told] == ["again", "cut"]
+    assert [one[0] for one in cloud.told] == ["reconnect", "disconnected"]
 
 
 def test_two_of_one_name_are_told_apart(tmp_path):

@@ -78,7 +78,7 @@ def test_a_restore_goes_to_a_host_of_this_master(tmp_path, monkeypatch, host, wo
 
 def listing(count):
     return [ListedBackup(f"{n:06d}-19990101T000000Z-00000000", guest="web1", uuid="u",
-                         disks={"vda": "whole" * 20}) for n in range(count)]  # fmt: skip
+                         disks={"vda": "full " * 20}) for n in range(count)]  # fmt: skip
 
 
 def test_however_many_there_are_no_answer_is_too_long_for_salt(monkeypatch):

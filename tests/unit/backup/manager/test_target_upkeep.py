@@ -22,7 +22,7 @@ STAYS, GOES = (
 )
 ALSO = RetentionVerdict(TWO, False, "it is not good")
 UUID, OTHER = "u-1", "u-2"
-HEAD = ["guest", "backup", "stays", "why"]
+HEAD = ["guest", "backup", "retained", "reason"]
 RULED = {"vault": {**TARGETS["vault"], "retention": {"daily": 7}}}
 
 
@@ -174,7 +174,7 @@ def test_what_was_found_of_each_is_told_and_a_bad_one_is_a_failure(tmp_path, fou
     assert part.comment == comment
     assert part.details == {
         "host": "b1", "backups": [found.to_answer()],
-        "table": [["guest", "backup", "found"], shown],
+        "table": [["guest", "backup", "result"], shown],
     }  # fmt: skip
     assert part.complete is (shown[-1] == "good")
     assert cloud.told == [("begin", "vault: b1 verifies its backups"), ("done", comment)]
