@@ -56,15 +56,11 @@ def of_node_device(xml: str, name: str | None) -> HostDevice:
     for capability in root.findall("capability"):
         kind = capability.get("type")
         if kind == "pci":
-            address_keys = ("domain", "bus", "slot", "function")
-            domain, bus, slot, function = (
-                int(child(capability, n).text or "", 0) for n in address_keys
-            )
-            return _pci(domain, bus, slot, function)
+            keys = ("domain", "bus", "slot", "function")
+            return _pci(*(int(child(capability, n).text or "", 0) for n in keys))
         if kind == "usb_device":
             ids = (int(child(capability, n).get("id", ""), 16) for n in ("vendor", "product"))
-            vendor, product = ids
-            return _usb(vendor, product)
+            return _usb(*ids)
     raise InvalidInput(f"host_devices: {name!r} is neither a PCI nor a USB device")
 
 
@@ -75,17 +71,10 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     desired = [build(item, context) for item in spec.host_devices]
     keys = {device.source_key() for device in desired}
     existing = set()
-    for device in list(domain.host_devices):
+    for device in domain.host_devices:
         if device.source_key() not in keys:
-            _remove(domain, device.source_key())
+            domain.host_devices.remove(device)
         existing.add(device.source_key())
     for device in desired:
         if device.source_key() not in existing:
             domain.host_devices.append(device)
-
-
-def _remove(domain: Domain, key: tuple[str | int | None, ...]) -> None:
-    for device in list(domain.host_devices):
-        if device.source_key() == key:
-            domain.host_devices.remove(device)
-            return

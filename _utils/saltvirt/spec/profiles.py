@@ -61,10 +61,7 @@ class Profiles:
 
 def read(get: Get) -> Profiles:
     """The Profiles of a configuration; ``get`` is Salt's config.get."""
-    by_kind = {}
-    for kind in ("disk", "nic"):
-        by_kind[kind] = settings.mapping(get, kind)
-    return Profiles(**by_kind)
+    return Profiles(settings.mapping(get, "disk"), settings.mapping(get, "nic"))
 
 
 def _items(content: Any, argument: str) -> Iterator[Device]:
@@ -184,16 +181,15 @@ def show(profiles: Profiles, hypervisor: object = "kvm") -> dict[str, dict[str, 
     result: dict[str, dict[str, list[Device]]] = {"disk": {}, "nic": {}}
     hypervisor = str(hypervisor)
     for name in {DEFAULT: None, **profiles.disk}:
-        defaults = DISK_DEFAULTS.get(hypervisor, {})
         result["disk"][name] = [
-            {**_drive(disk, defaults), **disk} for disk in disks(profiles, name)
+            {**_defaults(disk, hypervisor), **disk} for disk in disks(profiles, name)
         ]
     for name in {DEFAULT: None, **profiles.nic}:
         result["nic"][name] = nics(profiles, name, hypervisor=hypervisor)
     return result
 
 
-def _drive(disk: Device, defaults: Device) -> Device:
-    if disk.get("device", "disk") == "disk":
-        return defaults
-    return {}
+def _defaults(disk: Device, hypervisor: str) -> Device:
+    """Return the defaults of a disk; a drive has none."""
+    is_drive = disk.get("device", "disk") != "disk"
+    return {} if is_drive else DISK_DEFAULTS.get(hypervisor, {})
