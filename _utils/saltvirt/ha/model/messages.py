@@ -17,7 +17,6 @@ from saltvirt.schema import Message, optional, required
 # phases of a host: its guests run; its agent stops and the guests stay unchanged; the host wants
 # its guests to leave; none of its guests runs until the host starts again
 WORKING, RESTING, LEAVING, SHUT_DOWN = "working", "resting", "leaving", "over"
-PHASES = (WORKING, RESTING, LEAVING, SHUT_DOWN)
 
 # states of a guest on a host; OFF: only a definition
 STARTING, RUNNING, STOPPED, CRASHED, FAILED, OFF, INCOMING = (

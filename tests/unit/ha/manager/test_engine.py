@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Protocol
 from unittest import mock
 
 import pytest
@@ -20,7 +21,7 @@ from saltvirt.ha.manager import desired_state, files, inventory_poller, serve, s
 from saltvirt.ha.manager.config import HaConfig, Member
 from saltvirt.ha.manager.definitions import DefinitionStore
 from saltvirt.ha.manager.desired_state import DesiredState
-from saltvirt.ha.manager.engine import Engine, EngineContext
+from saltvirt.ha.manager.engine import Engine, EngineContext, Fences
 from saltvirt.ha.manager.journal import HaJournal
 from saltvirt.ha.manager.leases import LeaseDetector
 from saltvirt.ha.model import agent, agent_view
@@ -31,6 +32,7 @@ from saltvirt.ha.model.registry import CommittedConfig, GuestLocation, HaGuestRe
 from saltvirt.ha.model.view import GuestConfig, HostBinding, RelocationRequest
 from saltvirt.placement.facts import Guest, Host, StorageSpace
 from saltvirt.placement.policy import PlacementPolicy
+from tests.bench import ha_cost
 from tests.clock import until
 from tests.ha import simulate, world
 from tests.lab.paths import REPOSITORY
@@ -907,3 +909,9 @@ def test_members_alone_are_asked_and_one_that_tells_nothing_costs_no_other(
     assert (told.name, told.cpus) == ("hv1", 8)
     assert "hv3: cannot update its capacity: down: no connection" in caplog.text
     assert "hv2: cannot update its capacity: its answer to virt.inventory is not" in caplog.text
+
+
+def test_the_bench_has_all_that_the_engine_asks_of_fences():
+    asked = {*vars(Fences), *Fences.__annotations__} - {*vars(Protocol), "remote"}
+    public = {name for name in asked if not name.startswith("_")}
+    assert public >= {"begin", "results"} and public <= {*dir(ha_cost.NoFences)}
