@@ -138,8 +138,8 @@ def backup_list(folder, uuid=None, mounted=False, name=None, newest=False, after
     target = backup_target.open_target(folder, bool(mounted))
     after_record = None
     if after is not None:
-        last, _, ident = values.text(after, "after").partition("/")
-        after_record = (last, ident)
+        last, _, backup_id = values.text(after, "after").partition("/")
+        after_record = (last, backup_id)
     guest_name = None if name is None else names.existing_guest(name)
     records = receive.listing(target, uuid, guest_name, bool(newest), after_record)
     return pages.page(record.to_answer() for record in records)
@@ -445,13 +445,13 @@ def _verification_progress():
     steps_dir = job_steps.folder(__salt__["config.get"])
     last_sent = [0.0]
 
-    def send_progress(name, ident, done, total):
+    def send_progress(name, backup_id, done, total):
         now = time.monotonic()
         if now - last_sent[0] < _PROGRESS_PERIOD_S:
             return
         last_sent[0] = now
         job_steps.record_step(steps_dir)
-        event = {"name": name, "backup": ident, "percent": 100 * done // max(1, total)}
+        event = {"name": name, "backup": backup_id, "percent": 100 * done // max(1, total)}
         job_steps.send_step(__salt__["event.send"], f"salt/virt/backup/{name}/verify", event)
 
     return send_progress

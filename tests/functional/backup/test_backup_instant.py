@@ -453,7 +453,7 @@ def test_in_the_place_of_a_guest_and_back(host, target, monkeypatch):
     switch, known = in_place_restore.InPlaceRestore._switch, []
 
     def switched(one, state):
-        known.append(live_restores.load("web1").ident)
+        known.append(live_restores.load("web1").backup_id)
         switch(one, state)
 
     # else nobody could show it again after a kill in between

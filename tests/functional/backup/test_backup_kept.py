@@ -292,7 +292,7 @@ def test_what_libvirt_does_not_end_is_said_and_is_ended_later(
         with pytest.raises(errors.OperationFailed, match="libvirt does not end the backup of web1"):
             api.end(conn, "web1", EndRequest(IDENT, True))
         assert served.ends()
-    assert is_backed_up(runs) and BackupJournal("web1").read().ident == IDENT
+    assert is_backed_up(runs) and BackupJournal("web1").read().backup_id == IDENT
     assert "died" in api.end(conn, "web1", EndRequest(IDENT, True)).reason
     assert not is_backed_up(runs)
     nothing_is_left(folder, conn)

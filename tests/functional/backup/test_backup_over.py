@@ -409,7 +409,7 @@ def test_a_volume_that_stays_in_the_guest_is_not_deleted(host, only, by_older):
         disks = host.shown(conn, ("vdb",)).disks
     host.restore(only=only, disks=disks)
     if by_older:
-        replaced_guest.store(replace(next(replaced_guest.load_all()), stay=()))
+        replaced_guest.store(replace(next(replaced_guest.load_all()), retained=()))
     assert host.confirm() == [host.old("vdb")]
     assert holds(host.old("vda"), 1)
 

@@ -176,7 +176,8 @@ def test_it_ends_what_it_began(served, conn, folder):
     """libvirt's driver takes no checkpoint of a guest that is off: the disk is read all the same,
     and the next time it is read whole."""
     assert (
-        os.path.exists(request.exports_path("web1")) and BackupJournal("web1").read().ident == IDENT
+        os.path.exists(request.exports_path("web1"))
+        and BackupJournal("web1").read().backup_id == IDENT
     )
     [disk] = served.serving.disks
     assert (disk.checkpoint, served.serving.consistency) == (None, record.STOPPED)

@@ -71,7 +71,7 @@ def clean(conn: libvirt.virConnect, guest: str) -> str | None:
         for path in request.runtime_files(guest):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-        return session.ident if session else None
+        return session.backup_id if session else None
 
 
 def sweep(conn: libvirt.virConnect) -> list[str]:

@@ -35,8 +35,8 @@ class BackupHostHooks(HostHooks):
         if restore is None:
             return None
         return (
-            f"the guest still runs from the backup {restore.ident}: salt-run virt.backup_instant "
-            f"{name} waits until all its blocks are copied"
+            f"the guest still runs from the backup {restore.backup_id}: salt-run "
+            f"virt.backup_instant {name} waits until all its blocks are copied"
         )
 
     def retained_guests(self, uuid: str | None = None) -> Iterator[RetainedGuest]:

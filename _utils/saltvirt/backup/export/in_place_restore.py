@@ -176,8 +176,8 @@ class InPlaceRestore(RestoreBuilder):
             self.undo.push("forget the previous state", replaced_guest.forget, uuid)
             retained = {files.real(path) for path in old} & _disk_paths(self.conn, built.need())
             self.replaced = ReplacedGuest(
-                uuid, name, self.shown.backup_id, self.original_xml, created, stay=tuple(retained),
-                unfinished=bool(state),
+                uuid, name, self.shown.backup_id, self.original_xml, created,
+                retained=tuple(retained), unfinished=bool(state),
             )  # fmt: skip
             replaced_guest.store(self.replaced)
             self.undo.push("restore the definition", self.conn.defineXML, self.original_xml)
@@ -304,7 +304,7 @@ def undo(
                 replaced_guest.store(replaced)
         leftovers = _remove_created(conn, dom, replaced)
         if leftovers:  # a repeated call must not remove a new file with the same name
-            replaced_guest.store(replace(replaced, made=tuple(leftovers)))
+            replaced_guest.store(replace(replaced, created=tuple(leftovers)))
         else:
             disk_journal.remove(conn, name)
             replaced_guest.forget(replaced.uuid)
@@ -317,7 +317,7 @@ def _attached_since(
     """Return real paths of disks that were attached after the restore."""
     if dom is None or not _is_restored(conn, dom, replaced):
         return ()
-    created = {files.real(path) for path in replaced.made}
+    created = {files.real(path) for path in replaced.created}
     now = {
         files.real(path): {*files.chain_paths(path, format)}
         for tree in files.trees(dom)
@@ -345,7 +345,7 @@ def plan(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) -> P
     used_keys = _storage_keys(conn, now)
     own_disks = {
         path: reason for path, reason in _own_disks(conn, replaced).items()
-        if path not in replaced.stay and used_keys.isdisjoint(identities.keys_of(path))
+        if path not in replaced.retained and used_keys.isdisjoint(identities.keys_of(path))
     }  # fmt: skip
     used = usage.read(conn, replaced.uuid, sibling_paths=own_disks)
     delete, keep, shared = usage.decide(conn, own_disks, used, map(files.real, unused))
@@ -422,7 +422,7 @@ def _find_replaced(
 
 def _is_restored(conn: libvirt.virConnect, dom: libvirt.virDomain, replaced: ReplacedGuest) -> bool:
     """Whether the guest has the restored disks, directly or as backing files."""
-    return not {files.real(path) for path in replaced.made}.isdisjoint(
+    return not {files.real(path) for path in replaced.created}.isdisjoint(
         _storage_paths(conn, _tree(dom))
     )
 
@@ -575,7 +575,7 @@ def _remove_created(
     checkpoints of later backups do not count.
     """
     leftovers, used_keys = {}, _storage_keys(conn, files.trees(dom))
-    for path in replaced.made:
+    for path in replaced.created:
         if not used_keys.isdisjoint(identities.keys_of(path)):
             leftovers[path] = f"{path} stays, because {dom.name()} uses it"
             continue

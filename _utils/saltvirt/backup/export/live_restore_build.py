@@ -184,9 +184,9 @@ def resume(
         restore = live_restores.load(name)
         if restore is None:
             raise errors.NotFound(f"{name} does not run from a backup on this host")
-        if restore.ident != shown_backup.backup_id:
+        if restore.backup_id != shown_backup.backup_id:
             raise errors.BadAnswer(
-                f"{name} runs from the backup {restore.ident}, but {shown_backup.backup_id} is "
+                f"{name} runs from the backup {restore.backup_id}, but {shown_backup.backup_id} is "
                 "exported"
             )
         stop_server(name)
@@ -221,12 +221,12 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
         if dom is None or (restore and dom.UUIDString() != restore.uuid):
             if restore and server_pid is None:
                 live_restores.forget(name)
-            return LiveRestoreStatus(MISSING, restore.ident if restore else None)
+            return LiveRestoreStatus(MISSING, restore.backup_id if restore else None)
         pending = live_restore_server.pending_disks(name, ElementTree.fromstring(dom.XMLDesc(0)))
         if not pending:
             if restore and server_pid is None:
                 live_restores.forget(name)
-            return LiveRestoreStatus(COMPLETE, restore.ident if restore else None, 100)
+            return LiveRestoreStatus(COMPLETE, restore.backup_id if restore else None, 100)
         if restore is None:
             return LiveRestoreStatus(
                 DISCONNECTED, reason=f"its file in {live_restores.FOLDER} is missing"
@@ -234,7 +234,7 @@ def _read_status(conn: libvirt.virConnect, name: str) -> LiveRestoreStatus:
         percents = {target: _percent(dom, target, pending) for target in restore.disks}
         status = LiveRestoreStatus(
             OFF,
-            restore.ident,
+            restore.backup_id,
             min(percents.values(), default=0),
             running.is_paused_by_io(dom),
             disks=percents,

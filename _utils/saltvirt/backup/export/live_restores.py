@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import quote
 
 from saltvirt import errors
@@ -31,13 +32,15 @@ ALLOWED = frozenset({
 
 @dataclass(frozen=True)
 class LiveRestoreRecord(Message):
-    """uuid: of the guest. ident: of the backup. host, port, authority: the machine that exports the
-    backup, and the certificate that identifies it. disks: those that used the backup at the
-    beginning. policies: libvirt's previous error_policy and rerror_policy by disk."""
+    """uuid: of the guest. host, port, authority: the machine that exports the backup, and the
+    certificate that identifies it. disks: those that used the backup at the beginning. policies:
+    libvirt's previous error_policy and rerror_policy by disk."""
+
+    ALIASES: ClassVar[dict[str, str]] = {"ident": "backup_id"}
 
     guest: str
     uuid: str
-    ident: str
+    backup_id: str
     host: str
     port: int
     authority: str
@@ -114,7 +117,7 @@ def may_start(name: str) -> None:
     record = load(name)
     if record and server_pid(name) is None:
         raise errors.OperationFailed(
-            f"{name} runs from the backup {record.ident}, which is not exported to this host: "
+            f"{name} runs from the backup {record.backup_id}, which is not exported to this host: "
             f"run salt-run virt.backup_instant {name} to export it again, then start the guest"
         )
 
@@ -131,8 +134,8 @@ def refuse(operation: str, name: str) -> None:
     record = load(name)
     if record:
         raise errors.Refused(
-            f"{name} still runs from the backup {record.ident}: {operation} is refused until all "
-            f"its blocks are copied; salt-run virt.backup_instant {name} waits for that"
+            f"{name} still runs from the backup {record.backup_id}: {operation} is refused until "
+            f"all its blocks are copied; salt-run virt.backup_instant {name} waits for that"
         )
 
 

@@ -36,18 +36,23 @@ class SavedState(Message):
 
 @dataclass(frozen=True)
 class ReplacedGuest(Message):
-    """uuid, name: of the guest. backup: what replaced it. definition: its previous XML, with
-    secrets. made: the files that are disks now and did not exist before. state: what happened to
-    its firmware variables and TPM state. stay: real paths of the disks that it kept. unfinished:
-    the state of the backup is not completely in place yet."""
+    """A guest before an in-place restore.
+
+    backup: what replaced it. definition: its previous XML, with secrets. created: the files that
+    are disks now and did not exist before. state: what happened to its firmware variables and TPM
+    state. retained: real paths of the disks that it kept. unfinished: the state of the backup is
+    not completely in place yet.
+    """
+
+    ALIASES: ClassVar[dict[str, str]] = {"made": "created", "stay": "retained"}
 
     uuid: str
     name: str
     backup: str
     definition: str
-    made: tuple[str, ...]
+    created: tuple[str, ...]
     state: tuple[SavedState, ...] = optional(())
-    stay: tuple[str, ...] = optional(())
+    retained: tuple[str, ...] = optional(())
     unfinished: bool = optional(False)
 
     @property

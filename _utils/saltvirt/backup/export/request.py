@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from saltvirt import errors, settings
 from saltvirt.backup.model.answers import PlannedDisk
@@ -66,9 +67,11 @@ class BackupSession(Message):
     """Journal entry, written before the export starts. scratch: folder of this export. frozen: file
     systems may be frozen. paused: the guest was already paused by a disk error."""
 
+    ALIASES: ClassVar[dict[str, str]] = {"ident": "backup_id"}
+
     guest: str
     uuid: str
-    ident: str
+    backup_id: str
     scratch: str
     active: bool
     frozen: bool = False
