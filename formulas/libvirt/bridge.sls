@@ -1,4 +1,4 @@
-{#- makes the bridges where there are none; puts everything back when it cuts the host off #}
+{#- creates missing bridges; rolls back if the host loses its connection #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set network = libvirt.network %}
 {%- if network.manage %}

@@ -1,15 +1,15 @@
-{#- Takes the hypervisor away. Refuses while guests run. Disks, definitions of guests, networks and
-    pools, and the settings in /etc/libvirt stay: a later state.apply libvirt finds them again. #}
+{#- Removes the hypervisor; refused while guests run. Disks, the definitions of guests, networks and pools, and the
+    settings in /etc/libvirt are kept: a later state.apply libvirt uses them again. #}
 {%- from "libvirt/map.jinja" import libvirt, daemons, restart_minion with context %}
 {%- set virsh = "virsh -q -c qemu:///system" %}
 {%- set pki = libvirt.get("keys", {}).get("basepath", "/etc/pki") ~ "/" %}
 
 libvirt_clean_idle:
   virt.no_guests:
-    {#- nothing else is tried, not even by other states of this run #}
+    {#- if this fails, no other state of this run is applied #}
     - failhard: true
 
-{#- of libvirt.ha: without libvirt it has nothing to look after. A later libvirt.ha enables it again #}
+{#- of libvirt.ha: without libvirt it has no guests to manage. A later libvirt.ha enables it again #}
 libvirt_clean_agent:
   service.dead:
     - name: salt-virt-ha
@@ -17,7 +17,7 @@ libvirt_clean_agent:
     - require:
       - virt: libvirt_clean_idle
 
-{#- of libvirt.metrics: it would say for ever that libvirt does not answer #}
+{#- of libvirt.metrics: it would report forever that libvirt does not respond #}
 libvirt_clean_exporter:
   file.absent:
     - name: {{ (opts.conf_file.rpartition("/")[0] ~ "/minion.d/virt_exporter.conf") | yaml_dquote }}
@@ -52,8 +52,8 @@ libvirt_clean_packages:
     - require:
       - service: libvirt_clean_services
 
-{#- CA is a folder of other software's, too: what is there is removed only if it is of the CA that signed our
-    certificate. A certificate among the system's own CAs must not decide it. #}
+{#- Other software uses the folder CA, too: its files are removed only if they belong to the CA that has signed the host's
+    certificate. The system's own CAs must not count for that. #}
 {%- set ca, crl = ((pki ~ "CA/cacert.pem") | quote), ((pki ~ "CA/cacrl.pem") | quote) %}
 {%- set signed = "SSL_CERT_DIR=/nonexistent SSL_CERT_FILE=/nonexistent openssl verify -no_check_time -partial_chain -CAfile "
   ~ ca ~ " " ~ ((pki ~ "libvirt/clientcert.pem") | quote) %}

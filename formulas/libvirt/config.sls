@@ -3,8 +3,8 @@
 include:
   - .package
 
-{#- with test=True the packages that bring these files may not be there yet. Nobody may be let in
-    without a certificate, whatever an earlier hand wrote #}
+{#- with test=True, the packages with these files may not be installed yet. Clients without a certificate must be refused,
+    whatever the file contained before #}
 libvirt_config_verifies:
   file.replace:
     - name: {{ daemons.config }}
@@ -14,7 +14,7 @@ libvirt_config_verifies:
     - require:
       - pkg: libvirt_packages
 
-{#- libvirt's files have numbers, texts and lists of texts; by any other value the daemon does not start #}
+{#- libvirt's files contain numbers, texts and lists of texts; with any other value, the daemon does not start #}
 {%- macro written(path, key, value) %}
 {%-   if value is boolean %}
 {{-     value | int }}
@@ -48,7 +48,7 @@ libvirt_config_verifies:
 {%-   endfor %}
 {%- endfor %}
 
-{#- here, and not with the sockets: nothing else restarts the daemon when only this part is applied #}
+{#- here and not with the sockets: nothing else restarts the daemon if only this part is applied #}
 libvirt_reads_config:
   cmd.run:
     - name: systemctl try-restart {{ ([daemons.remote ~ ".service"] + daemons.services) | unique | join(' ') }}

@@ -1,4 +1,4 @@
-{#- libvirt's TLS port and the migration ports for the other hypervisors alone, displays for nobody #}
+{#- opens libvirt's TLS port and the migration ports to the other hypervisors only, and closes those of displays #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set firewall = libvirt.firewall %}
 {%- if firewall.manage %}

@@ -1,5 +1,5 @@
-{#- High availability's agent, docs/how-to/ha.md. It does nothing before it has settings: of pillar
-    libvirt:ha:settings, or told by the master #}
+{#- High availability's agent, docs/how-to/ha.md. It does nothing until it has settings: from pillar
+    libvirt:ha:settings, or from the master #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set ha = libvirt.ha %}
 

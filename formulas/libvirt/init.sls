@@ -1,8 +1,8 @@
-# Makes a hypervisor of a minion. Each part can be applied alone: state.apply libvirt.keys
+# Makes a minion a hypervisor. Each part can be applied by itself: state.apply libvirt.keys
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- set rest = ["config", "keys", "service", "firewall", "bridge", "images", "networks"] %}
-{#- A Salt before 3008 has a `virt` of its own, and goes on with that in the job that installs Salt Virt by pip:
-    its virt.keys leaves private keys that everybody can read. The rest is a job of its own then #}
+{#- Salt before 3008 has a `virt` of its own, which the job that installs Salt Virt with pip still uses: its virt.keys
+    creates private keys that every user can read. The other parts are then applied by a second job #}
 {%- set salt_before_3008 = grains.get("saltversioninfo", [3008])[0] | int < 3008 %}
 {%- set apart = libvirt.python.salt_virt and salt_before_3008 and "virt.versions" not in salt %}
 include:

@@ -1,4 +1,4 @@
-{#- libvirt's own networks, as pillar lists them: name to parameters of virt.network_running #}
+{#- libvirt's networks from pillar: name to parameters of virt.network_running #}
 {%- from "libvirt/map.jinja" import libvirt with context %}
 {%- if libvirt.networks %}
 

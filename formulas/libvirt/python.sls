@@ -1,6 +1,6 @@
-{#- The binding belongs into the Python that runs the minion. A Salt of the distribution runs in the
-    distribution's Python, whose binding is a package; any other Python needs one of its own.
-    Salt Virt itself goes there where pillar names a wheel of it; otherwise it is synced. #}
+{#- The binding must be installed in the Python that runs the minion. The distribution's Salt runs in the distribution's
+    Python, whose binding is a package; any other Python needs its own build. Salt Virt itself is installed there if
+    pillar names a wheel; otherwise it is synced. #}
 {%- from "libvirt/map.jinja" import libvirt, python, pip, restart_minion with context %}
 {%- set has_binding = python ~ " -c 'import libvirt'" %}
 {%- set build = libvirt.python %}
@@ -41,12 +41,12 @@ libvirt_salt_virt:
 {%-   set given = source %}
 {%-   set served = source.startswith("salt://") %}
 {%-   set wheel = "/var/cache/salt-virt/wheels/" ~ file %}
-{#-   what pip has written down of one that is installed: its version, and of a file its name and hash #}
+{#-   what pip has recorded about the installed one: its version, or the name and hash of its file #}
 {%-   set installed = python ~ " -c \"from importlib.metadata import distribution; d = distribution('salt-virt'); "
         ~ "print('==' + d.version, d.read_text('direct_url.json'))\"" %}
 {%-   if served %}
 {%-     set wanted = (salt["cp.hash_file"](source) or {}).get("hsum", "") %}
-{#-     pip before 23.1 writes down the hash that it was given, and no other #}
+{#-     pip before 23.1 records no hash unless it was given one #}
 {%-     set given = "file://" ~ wheel ~ "#sha256=" ~ wanted %}
 
 libvirt_salt_virt_wheel:

@@ -6,7 +6,7 @@ include:
   - .keys
 {%- if daemons.instead_of %}
 
-{#- guests run on: each daemon finds those that run #}
+{#- guests keep running, and each daemon finds them #}
 libvirt_one_kind_of_daemon:
   service.dead:
     - names: {{ daemons.instead_of | yaml }}
@@ -21,8 +21,8 @@ libvirt_service:
     - require:
       - pkg: libvirt_packages
 
-{#- systemd refuses to open a socket of a service that runs without it. Its other sockets are shut so long, or
-    whoever asks libvirt meanwhile starts it again. Guests run on. #}
+{#- systemd refuses to open a socket of a service that was started without it. The other sockets are closed meanwhile,
+    because a client would start the service again. Guests keep running. #}
 libvirt_makes_way_for_tls:
   cmd.run:
     - name: systemctl stop {{ (daemons.sockets | select("match", daemons.remote ~ "[-.]") | list + [remote]) | join(" ") }}
@@ -30,7 +30,7 @@ libvirt_makes_way_for_tls:
     - require:
       - virt: libvirt_keys
 
-{#- TLS's first: it opens those that it needs, and whoever asks libvirt by one of them starts it #}
+{#- the TLS socket first: it opens the sockets that it needs, and a client of one of them starts the service #}
 libvirt_sockets:
   service.running:
     - names: {{ ([daemons.tls_socket] + daemons.sockets) | yaml }}

@@ -181,7 +181,7 @@ def test_a_console_is_opened_and_shows_what_the_guest_says(site):
     page.call('.tile.running[data-name="ops-1"]').click()
     page.button("Serial console", "dialog").click()
     page.until_text("ZZZZ", "dialog.console .terminal")
-    page.until_text("Shift+Escape leaves it", "dialog.console")
+    page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.button("Close", "dialog.console").click()
     ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
     logout(page)

@@ -1,12 +1,12 @@
-{#- When backups are taken, removed by rule and read back: the schedule of the master, docs/how-to/backups.md.
-    For the master's own minion; pillar virt_backups. #}
+{#- The master's schedule for backups, their pruning and verification, see docs/how-to/backups.md. For the master's own
+    minion; pillar virt_backups. #}
 {%- set given = salt["pillar.get"]("virt_backups", {}) or {} %}
 {%- set faults = [] %}
 {%- if given is not mapping %}
 {%-   do faults.append("a mapping, not " ~ (given | json)) %}
 {%-   set given = {} %}
 {%- endif %}
-{#- what each verb may be given: Salt says only in the master's log that a verb does not take a word #}
+{#- the arguments of each verb: Salt reports an unknown argument only in the master's log #}
 {%- set words = {
   "due": ["guests", "hours", "to", "at_once", "test", "scheduled"],
   "prune": ["name", "to", "test"],
@@ -30,12 +30,12 @@
 {%-     do faults.append(name ~ ": a mapping or false, not " ~ (said | json)) %}
 {%-   elif said is not sameas false %}
 {%-     set kwargs = dict(values, **(said or {})) %}
-{#-     without a pattern of names the guests that say themselves how they are to be backed up #}
+{#-     without a pattern of names, the guests that have a schedule of their own #}
 {%-     if name == "due" and "scheduled" not in kwargs and "guests" not in kwargs %}
 {%-       do kwargs.update({"scheduled": True}) %}
 {%-     endif %}
 {%-     set seconds = kwargs.pop("seconds") %}
-{#-     Salt would begin it at every look at its schedule, and look without a pause #}
+{#-     Salt would start it at each evaluation of its schedule, without a pause #}
 {%-     if seconds | string is not match("^[1-9][0-9]*\\Z") %}
 {%-       do faults.append(name ~ ": seconds: a number above 0, not " ~ (seconds | json)) %}
 {%-     endif %}
@@ -43,7 +43,7 @@
 {%-     if strange %}
 {%-       do faults.append(name ~ ": unknown " ~ strange | join(", ") ~ "; known: seconds, " ~ words[name] | join(", ")) %}
 {%-     endif %}
-{#-     a run takes as long as its largest guest; the next one leaves what is at work #}
+{#-     a run takes as long as its largest guest; the next one skips running backups #}
 {%-     do schedule.update({"virt_backup_" ~ name: {"function": "virt.backup_" ~ name,
           "seconds": seconds | int, "kwargs": kwargs,
           "maxrunning": 12 if name == "due" else 1}}) %}

@@ -1,4 +1,4 @@
-{#- salt-run state.orchestrate virt.orch.deploy: the guests that pillar virt_deploy lists #}
+{#- salt-run state.orchestrate virt.orch.deploy: deploys the guests of pillar virt_deploy #}
 {%- for name, deployment in salt['pillar.get']('virt_deploy', {}).items() %}
 {{ name | string | yaml_dquote }}:
   virt.deployed:

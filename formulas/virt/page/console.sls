@@ -1,5 +1,5 @@
-{#- Screens and serial consoles in the page, docs/how-to/consoles.md: noVNC's files, the engine by which they are
-    reached, and nginx with the TLS before it and salt-api. For the master's own minion. #}
+{#- Displays and serial consoles in the page, see docs/how-to/consoles.md: noVNC's files, the engine that connects to
+    them, and nginx, which terminates TLS for the engine and salt-api. For the master's own minion. #}
 {%- set ask = salt["pillar.get"]("virt_page", {}) or {} %}
 {%- set folder = "/srv/salt-virt-page" %}
 {%- set conf = opts.conf_file.rpartition("/")[0] %}
@@ -15,7 +15,7 @@ include:
 
 virt_console_tls:
   test.fail_without_changes:
-    - name: "virt_page:certificate and virt_page:key of the pillar must be the paths of the certificate and the key with which the page is served"
+    - name: "virt_page:certificate and virt_page:key of the pillar must be the paths of the page's certificate and key"
     - failhard: true
 {%- else %}
 

@@ -1,5 +1,5 @@
-{#- The page of the cloud, docs/how-to/web.md: its files, and what salt-api is told of them. For the
-    master's own minion. #}
+{#- The page of the cloud, see docs/how-to/web.md: its files, and their configuration in salt-api. For the master's own
+    minion. #}
 {%- set folder = "/srv/salt-virt-page" %}
 
 virt_page_files:

@@ -1,6 +1,6 @@
-{#- For salt/minion/*/start: a hypervisor that has started gets its states, the cloud its guests.
-    The id is a minion's own word: the runner passes over who is no hypervisor, and runs one
-    orchestration of a host at a time, however many of these events come. #}
+{#- For salt/minion/*/start: applies the states of a hypervisor that has started, and deploys the cloud's guests. Any
+    minion can send this event: the runner ignores ids that are not hypervisors, and runs one orchestration per host at
+    a time, however many events arrive. #}
 hypervisor started:
   runner.virt.started:
     - args:

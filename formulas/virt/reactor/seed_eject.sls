@@ -1,5 +1,5 @@
-{#- For salt/minion/*/start: a guest that has started loses the volume that told it who it is.
-    The id is a minion's own word: quoted, and the runner looks whether there is such a guest. #}
+{#- For salt/minion/*/start: removes the volume with the seed data from a guest that has started. Any minion can send this
+    event: the id is quoted, and the runner checks that the guest exists. #}
 eject the seed:
   runner.virt.seed_eject:
     - args:

@@ -179,7 +179,7 @@ def folder_of(tmp_path):
 
 def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
     page.button("Screen", "dialog").click()
-    page.until_text("Shift+Escape leaves it", "dialog.console")
+    page.until_text("Press Shift+Escape to leave", "dialog.console")
     found = page.until(lambda: (lit := page.run(LIT)) and lit[2] > 300 and lit, "the BIOS's words")
     assert found[:2] == [720, 400]  # as libvirt takes its picture: text of a VGA
     assert page.axe() == []
@@ -200,7 +200,7 @@ def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
 
 def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
     page.button("Serial console", "dialog").click()
-    page.until_text("Shift+Escape leaves it", "dialog.console")
+    page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.until(lambda: page.run("return document.activeElement.className") == "typed", "focus")
     press(page, Keys.ESCAPE)
     page.until(lambda: "boot device" in shown(page), "SeaBIOS' menu")
@@ -255,7 +255,7 @@ def test_what_is_not_set_up_is_said(page, api, cloud):
 def test_a_phone(page):
     page.looks(390, 844)
     page.button("Serial console", "dialog").click()
-    page.until_text("Shift+Escape leaves it", "dialog.console")
+    page.until_text("Press Shift+Escape to leave", "dialog.console")
     assert page.axe() == []
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
 

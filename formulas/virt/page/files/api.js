@@ -1,5 +1,5 @@
-// salt-api, as its rest_cherrypy has it. No cookie is kept: each request has the token itself, so
-// that no other site's request is ever ours.
+// Client of salt-api (rest_cherrypy). It uses no cookie: each request contains the token, so that
+// requests of other sites are never authenticated.
 
 import { save, saved } from "./dom.js";
 
@@ -7,10 +7,10 @@ const KEY = "salt-virt-session";
 const PATIENCE_S = 280;
 const AT_ONCE = 4;
 
-/** The session is over, or the user cannot log in. */
+/** The session has ended, or the user cannot log in. */
 export class LoggedOut extends Error {}
 
-/** One line of what did not work. */
+/** An error, as one line. */
 export class Failed extends Error {}
 
 let session = stored();
@@ -26,7 +26,7 @@ function stored() {
   }
 }
 
-/** Who is logged in: `user`, `eauth`, `expire`; or null. */
+/** The session: `user`, `eauth`, `expire`; null if no user is logged in. */
 export function who() {
   return session;
 }
@@ -43,56 +43,56 @@ async function request(path, body, more = {}) {
     return await fetch(path, how);
   } catch (exc) {
     if (exc.name === "AbortError") throw exc;
-    throw new Failed("salt-api does not answer");
+    throw new Failed("salt-api does not respond");
   }
 }
 
-/** Begin a session. */
+/** Start a session. */
 export async function login(username, password, eauth) {
   session = null;
   const answer = await request("/login", { username, password, eauth });
-  if (answer.status === 401) throw new LoggedOut("user, password or kind of login are not right");
-  if (!answer.ok) throw new Failed(`salt-api answers ${answer.status} to the login`);
+  if (answer.status === 401) throw new LoggedOut("wrong user, password or authentication backend");
+  if (!answer.ok) throw new Failed(`the login failed with HTTP status ${answer.status}`);
   const found = (await answer.json()).return[0];
   session = { token: found.token, user: found.user, eauth: found.eauth, expire: found.expire };
   save(KEY, JSON.stringify(session), "sessionStorage");
 }
 
-/** End the session, here and there. */
+/** End the session in the page and in salt-api. */
 export async function logout() {
   try {
     if (session) await request("/logout", {});
   } catch {
-    // it ends by itself
+    // it expires
   } finally {
     forget();
   }
 }
 
-/** End it here. */
+/** End the session in the page. */
 export function forget() {
   session = null;
   save(KEY, null, "sessionStorage");
 }
 
-/** What a function of the virt runner answers. fun: without `virt.`. kwarg, arg: its arguments.
- * Throws Failed with one line, LoggedOut. */
+/** Call a function of the virt runner. fun: without `virt.`. kwarg, arg: its arguments. Throws
+ * Failed, LoggedOut. */
 export async function call(fun, kwarg = {}, arg = []) {
   const low = { client: "runner", fun: `virt.${fun}`, kwarg, arg, timeout: PATIENCE_S };
   const found = await post(low, fun);
   return unwrapped(found, fun);
 }
 
-/** Begin a function of the virt runner: the id of its job. Its end is an event. */
+/** Start a function of the virt runner, and return its job id. Its result is an event. */
 export async function begin(fun, kwarg = {}, arg = []) {
   const found = await post({ client: "runner_async", fun: `virt.${fun}`, kwarg, arg }, fun);
   return String(found.jid);
 }
 
-/** The data of a runner's return. Throws Failed where it has none. */
+/** The data that a runner function has returned. Throws Failed if it has failed. */
 export function unwrapped(found, fun) {
   if (found && typeof found === "object" && "data" in found) return found.data;
-  throw new Failed(typeof found === "string" ? found.trim().split("\n").pop() : `virt.${fun} gave no answer`);
+  throw new Failed(typeof found === "string" ? found.trim().split("\n").pop() : `virt.${fun} returned no data`);
 }
 
 async function post(low, fun) {
@@ -106,8 +106,8 @@ async function post(low, fun) {
       }
       throw new LoggedOut("the session has ended: log in again");
     }
-    if (answer.status === 504) throw new Failed(`virt.${fun} is still at work after ${PATIENCE_S} s`);
-    if (!answer.ok) throw new Failed(`salt-api answers ${answer.status} to virt.${fun}`);
+    if (answer.status === 504) throw new Failed(`virt.${fun} has not finished within ${PATIENCE_S} s, and continues`);
+    if (!answer.ok) throw new Failed(`virt.${fun}: salt-api responds with HTTP status ${answer.status}`);
     return (await answer.json()).return[0];
   } finally {
     under_way -= 1;
@@ -115,18 +115,18 @@ async function post(low, fun) {
   }
 }
 
-// a browser has six connections to a server, and the events take one
+// a browser opens six connections to a server, one of which receives events
 async function turn() {
   while (under_way >= AT_ONCE) await new Promise((go) => { waiting.push(go); });
   under_way += 1;
 }
 
-/** Each event of the master, as (tag, data), until the signal. on_open: the stream is there.
- * Throws Failed when it ends or may not be read, LoggedOut. */
+/** Receive the master's events as (tag, data), until the signal. on_open: called when the stream
+ * is open. Throws Failed when it ends or is forbidden, LoggedOut. */
 export async function events(signal, on_open, on_event) {
   const answer = await request("/events", undefined, { signal });
   if (answer.status === 401) throw new LoggedOut("the session has ended: log in again");
-  if (!answer.ok) throw new Failed(`salt-api answers ${answer.status} to /events`);
+  if (!answer.ok) throw new Failed(`/events: salt-api responds with HTTP status ${answer.status}`);
   on_open();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let left = "";

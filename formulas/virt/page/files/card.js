@@ -1,4 +1,4 @@
-// A guest's card, a host's card, and what is asked before something is done.
+// The cards of guests and hosts, and the dialogs that ask for confirmation.
 
 import { call } from "./api.js";
 import { console_view, picture } from "./console.js";
@@ -6,7 +6,7 @@ import { button, dialog, facts, fill, h, meter, table } from "./dom.js";
 import { clock, counted, size, verbs, verdict } from "./model.js";
 import { act, changed, heard_of, state } from "./store.js";
 
-/** Ask before something that cannot be taken back; the promise of an answer. */
+/** Ask for confirmation of an operation that cannot be undone. Returns a promise of the answer. */
 export function sure(title, text, word) {
   return new Promise((answer) => {
     let said = false;
@@ -18,12 +18,12 @@ export function sure(title, text, word) {
   });
 }
 
-/** A line with how something went, that is filled when it is known. */
+/** An empty status line. */
 export function line() {
   return h("p", { class: "line", role: "status" });
 }
 
-/** Say in a line how something went. */
+/** Show the result of an operation in a status line. */
 export function say(element, said) {
   element.textContent = said.comment || "";
   element.classList.toggle("bad", said.result === false);
@@ -33,7 +33,7 @@ export function say(element, said) {
 const found = (key) => state.hosts.flatMap((one) => one.guests).find((one) => one.key === key);
 const moved = (name) => state.hosts.flatMap((one) => one.guests).filter((one) => one.name === name);
 
-/** The card of a guest. move: to open what migrates it. */
+/** The card of a guest. move: opens the migration dialog. */
 export function guest_card(first, move) {
   let guest = first;
   const about = h("div");
@@ -48,7 +48,7 @@ export function guest_card(first, move) {
 
   async function run(verb, label, confirm) {
     if (confirm && !await sure(`${label}: ${guest.name}?`,
-      "What the guest has not yet written to its disks is lost.", label)) return;
+      "Data that the guest has not yet written to its disks is lost.", label)) return;
     said.textContent = `${label} …`;
     say(said, await act(verb, guest.name, { name: guest.name }));
   }
@@ -68,7 +68,7 @@ export function guest_card(first, move) {
   }
 
   async function shoot() {
-    said.textContent = "Taking a picture …";
+    said.textContent = "Taking a screenshot …";
     try {
       fill(screen, await picture(guest));
       said.textContent = "";
@@ -86,7 +86,7 @@ export function guest_card(first, move) {
         ["vCPUs", guest.vcpus], ["Memory", size(guest.memory)],
         ["Memory now", guest.memory_now < guest.memory ? size(guest.memory_now) : null],
         ["UUID", guest.uuid], ["Display", display(guest.graphics)],
-        ["At its next start", guest.pending && guest.pending.join(", ")],
+        ["At the next start", guest.pending && guest.pending.join(", ")],
       ]));
     const focused = actions.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(actions, guest.state === "gone" ? null : [
@@ -111,7 +111,7 @@ export function guest_card(first, move) {
     const all = heard_of(guest.name);
     fill(past, all.length ? all.map((one) => h("li", null,
       h("time", null, clock(one.at)), ` ${one.operation}: ${one.text}`))
-      : h("li", { class: "none" }, "none since this page was opened"));
+      : h("li", { class: "none" }, "no events since the page was opened"));
   }
 
   changed.addEventListener("cloud", draw);
@@ -160,14 +160,14 @@ function snapshots(place, guest, said) {
   }
 
   async function back(one) {
-    if (!await sure(`Back to ${one}?`, `${guest().name} becomes what it was then: all that it has done since is lost.`, "Revert")) return;
-    said.textContent = "Going back …";
+    if (!await sure(`Revert to ${one}?`, `All changes of ${guest().name} since this snapshot are lost.`, "Revert")) return;
+    said.textContent = "Reverting …";
     say(said, await act("revert", guest().name, { name: guest().name, snapshot: one }, [], true));
     show();
   }
 
   async function remove(one) {
-    if (!await sure(`Delete ${one}?`, "The guest and its disks stay as they are.", "Delete")) return;
+    if (!await sure(`Delete ${one}?`, "The guest and its disks do not change.", "Delete")) return;
     said.textContent = "Deleting …";
     say(said, await act("delete_snapshots", guest().name, {}, [guest().name, one], true));
     show();
@@ -191,20 +191,20 @@ function snapshots(place, guest, said) {
   fill(place, h("div", { class: "actions" }, name, button("Take snapshot", take), button("Show", show)), list);
 }
 
-/** The snapshots in what virt.snapshots answers. */
+/** The snapshots in the answer of virt.snapshots. */
 export function snapshots_in(answer) {
   const list = answer && answer.snapshots;
   return Array.isArray(list) ? list.filter((one) => one && typeof one === "object") : [];
 }
 
-/** When a snapshot was taken, its kind, and what it is on top of. */
+/** The time of a snapshot, its kind and its parent. */
 export function snapshot_words(one) {
-  const words = [one.created, one.external ? "external" : "internal", one.parent ? `on top of ${one.parent}` : "",
+  const words = [one.created, one.external ? "external" : "internal", one.parent ? `child of ${one.parent}` : "",
     one.current ? "current" : ""];
   return words.filter(Boolean).map(String).join(", ");
 }
 
-/** The card of a host. on_guest: to open a guest's card. */
+/** The card of a host. on_guest: opens a guest's card. */
 export function host_card(first, on_guest) {
   const body = h("div");
   const said = line();
@@ -214,27 +214,27 @@ export function host_card(first, on_guest) {
   const made = dialog(first.name, "drawer", body, act_on, said, plan);
 
   async function evacuate() {
-    said.textContent = "Looking where its guests could go …";
+    said.textContent = "Planning the evacuation …";
     fill(plan);
     const would = await tried("evacuate", { host: first.name, test: true });
     say(said, would);
     if (would.result === false) return;
-    fill(plan, would.table ? table(would.table, "Where its guests would go") : null,
+    fill(plan, would.table ? table(would.table, "Planned migrations") : null,
       h("div", { class: "actions" }, reason, button(`Evacuate ${first.name}`, async () => {
         fill(plan);
-        said.textContent = `Moving the guests of ${first.name} …`;
+        said.textContent = `Evacuating ${first.name} …`;
         const kwarg = { host: first.name, ...(reason.value.trim() ? { reason: reason.value.trim() } : {}) };
         const end = await act("evacuate", first.name, kwarg, [], true);
         say(said, end);
         if (end.left && Object.keys(end.left).length) {
-          fill(plan, table([["guest", "stays because"], ...Object.entries(end.left).map(([a, b]) => [a, String(b)])], "Guests that stay"));
+          fill(plan, table([["guest", "reason"], ...Object.entries(end.left).map(([a, b]) => [a, String(b)])], "Guests that remain"));
         }
       }, "danger")));
     reason.focus();
   }
 
   async function restore() {
-    said.textContent = "Bringing its guests back …";
+    said.textContent = "Migrating the guests back …";
     say(said, await act("restore", first.name, { host: first.name }, [], true));
   }
 
@@ -252,15 +252,15 @@ export function host_card(first, on_guest) {
       host.error ? h("p", { class: "line bad" }, host.error) : null,
       host.maintenance ? h("p", { class: "line bad" }, `in maintenance: ${host.maintenance}`) : null,
       h("div", { class: "meters" },
-        meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)} promised`),
-        meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus} promised`),
+        meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)} allocated`),
+        meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus} allocated`),
         host.disk === null ? null : meter("disk", host.disk_used / host.disk, `${size(host.disk_used * 1024)} of ${size(host.disk * 1024)}`)),
-      facts([["CPUs", host.cpus], ["Memory", size(host.physical)], ["Guests", `${host.running} of ${counted(host.guests.length, "guest")} on`],
-        ["Kinds", host.types.join(", ")]]),
+      facts([["CPUs", host.cpus], ["Memory", size(host.physical)], ["Guests", `${host.running} of ${counted(host.guests.length, "guest")} running`],
+        ["Hypervisors", host.types.join(", ")]]),
       h("ul", { class: "chips" }, host.guests.map((one) => h("li", null,
         button(one.name, () => { made.close(); on_guest(one); }, "chip")))));
     fill(act_on, button("Evacuate…", evacuate),
-      host.maintenance ? button("End maintenance, bring guests back", restore, "primary") : null);
+      host.maintenance ? button("End maintenance", restore, "primary") : null);
   }
 
   changed.addEventListener("cloud", draw);

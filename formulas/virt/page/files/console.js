@@ -1,5 +1,5 @@
-// A guest's display by noVNC, or its serial port by a terminal: by a ticket for this one time, which
-// nobody can use who has not the secret that is made here.
+// A guest's display in noVNC, or its serial port in a terminal. Each connection uses a one-time ticket
+// with a secret that is generated here.
 
 import { call, Failed } from "./api.js";
 import { button, fill, h } from "./dom.js";
@@ -11,7 +11,8 @@ import { said_by, Terminal } from "./terminal.js";
 const NOVNC = "/static/novnc/core/rfb.js";
 const MISSING = "noVNC is not on the master: apt-get install novnc, then state.apply virt.page.console";
 
-/** noVNC's class. Its own pointer is an element: the page's policy lets no picture be a pointer. */
+/** noVNC's class. Without touch events it would use an image as pointer, which the page's content
+ * security policy forbids; with them, it draws the pointer as an element. */
 async function novnc() {
   const root = document.documentElement;
   const had = "ontouchstart" in root;
@@ -30,11 +31,11 @@ function display(place, RFB, socket, over) {
   rfb.scaleViewport = true;
   rfb.focusOnClick = true;
   rfb.addEventListener("connect", () => rfb.focus());
-  // its pointer
+  // the element of the pointer
   for (const one of document.querySelectorAll("body > canvas")) one.setAttribute("aria-hidden", "true");
-  rfb.addEventListener("disconnect", () => over("it was ended"));
-  rfb.addEventListener("credentialsrequired", () => { over("it asks for a password"); rfb.disconnect(); });
-  rfb.addEventListener("securityfailure", () => over("it lets nobody in"));
+  rfb.addEventListener("disconnect", () => over("the connection was closed"));
+  rfb.addEventListener("credentialsrequired", () => { over("the display requires a password"); rfb.disconnect(); });
+  rfb.addEventListener("securityfailure", () => over("the display refused the connection"));
   return {
     close: () => rfb.disconnect(), focus: () => rfb.focus(),
     extra: [button("Ctrl+Alt+Del", () => { rfb.sendCtrlAltDel(); rfb.focus(); })],
@@ -63,7 +64,7 @@ function serial(place, name, socket, over) {
   });
   screen.addEventListener("mouseup", () => { if (!String(getSelection())) typed.focus(); });
   socket.onmessage = (event) => terminal.write(new Uint8Array(event.data));
-  socket.onclose = (event) => over(event.reason || "it was ended");
+  socket.onclose = (event) => over(event.reason || "the connection was closed");
   fill(place, h("div", { class: "serial" }, screen, typed));
   terminal.draw();
   return {
@@ -72,10 +73,10 @@ function serial(place, name, socket, over) {
   };
 }
 
-/** Show a guest's display, or serial port, over the page. kind: "display", "serial". */
+/** Show a guest's display or serial port on top of the page. kind: "display", "serial". */
 export function console_view(guest, kind, force = false) {
   const title = `${kind === "display" ? "Screen" : "Serial console"} of ${guest.name}`;
-  const said = h("p", { class: "line", role: "status" }, "Asking for a ticket …");
+  const said = h("p", { class: "line", role: "status" }, "Requesting a ticket …");
   const place = h("div", { class: "reached" });
   const extra = h("span", { class: "actions" });
   const before = document.activeElement;
@@ -112,7 +113,7 @@ export function console_view(guest, kind, force = false) {
     const ticket = verdict(await call("ticket", asked), guest.name);
     if (ticket.result === false) throw new Failed(ticket.comment);
     if (kind === "display" && ticket.type !== "vnc") {
-      throw new Failed(`its display is ${ticket.type}, which no browser shows: salt-run virt.display ${guest.name}`);
+      throw new Failed(`the display has the type ${ticket.type}, which browsers do not support: run salt-run virt.display ${guest.name}`);
     }
     if (!is_open) return;
     said.textContent = "Connecting …";
@@ -123,7 +124,7 @@ export function console_view(guest, kind, force = false) {
       }
       inner = kind === "display" ? display(place, RFB, socket, over) : serial(place, guest.name, socket, over);
       fill(extra, inner.extra);
-      said.textContent = "Shift+Escape leaves it";
+      said.textContent = "Press Shift+Escape to leave";
       inner.focus();
     });
   }
@@ -139,11 +140,11 @@ export function console_view(guest, kind, force = false) {
   for (const one of beside) one.inert = true;
   document.body.append(made);
   made.show();
-  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "it did not work"));
+  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "the connection failed"));
   return made;
 }
 
-/** A picture of a guest's screen, drawn into an element. Throws Failed. */
+/** An element with a screenshot of a guest. Throws Failed. */
 export async function picture(guest) {
   const found = verdict(await call("screenshot", { name: guest.name }), guest.name);
   if (found.result === false) throw new Failed(found.comment);
@@ -152,7 +153,7 @@ export async function picture(guest) {
     const bytes = Uint8Array.from(atob(found.png), (one) => one.charCodeAt(0));
     bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
   } catch {
-    throw new Failed("the picture is none");
+    throw new Failed("the screenshot is not a valid image");
   }
   const canvas = h("canvas", { class: "picture", role: "img", "aria-label": `Screen of ${guest.name}` });
   Object.assign(canvas, { width: bitmap.width, height: bitmap.height });

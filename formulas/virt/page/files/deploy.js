@@ -1,4 +1,4 @@
-// Deploying a guest, and the picture of where it would go and why.
+// The deployment of a guest, and the explanation of its placement.
 
 import { call } from "./api.js";
 import { button, dialog, fill, h, save, saved } from "./dom.js";
@@ -21,17 +21,17 @@ function tick(id, label, on) {
 
 /** The dialog that deploys a guest. */
 export function deploy_dialog() {
-  const name = field("name", "Name", { required: true, autocomplete: "off" }, "also its minion's id");
+  const name = field("name", "Name", { required: true, autocomplete: "off" }, "also the minion id");
   const cpu = field("cpu", "vCPUs", { type: "number", min: "1", value: "1", required: true });
   const mem = field("mem", "Memory", { value: "1G", required: true }, "MiB, or with a unit: 4G");
   const image = field("image", "Image", { value: saved("salt-virt-image") || "salt://", required: true },
     "salt://…, https://…, or a path on the host");
   const disk = field("disk", "Disk profile", { placeholder: "default" });
   const nic = field("nic", "NIC profile", { placeholder: "default" });
-  const seed = tick("seed", "Salt minion in it, with a key", true);
+  const seed = tick("seed", "Install a Salt minion with its key", true);
   const start = tick("start", "Start it", true);
-  const vnc = tick("vnc", "Display by VNC", false);
-  const host = h("select", { id: "host" }, h("option", { value: "" }, "the best"),
+  const vnc = tick("vnc", "VNC display", false);
+  const host = h("select", { id: "host" }, h("option", { value: "" }, "automatic"),
     state.hosts.map((one) => h("option", { value: one.name }, one.name)));
   const said = line();
   const picture = h("div", { class: "explain" });
@@ -60,7 +60,7 @@ export function deploy_dialog() {
 
   async function explain() {
     said.className = "line";
-    said.textContent = "Asking all hosts …";
+    said.textContent = "Querying all hosts …";
     fill(picture);
     const { seed: _seed, start: _start, enable_vnc: _vnc, ...wanted } = given();
     try {
@@ -76,7 +76,7 @@ export function deploy_dialog() {
   async function deploy() {
     const wanted = given();
     said.className = "line";
-    said.textContent = "Checking what was asked for …";
+    said.textContent = "Checking the request …";
     go.disabled = true;
     const plan = await call("init", { ...wanted, test: true }).then((data) => verdict(data, wanted.name))
       .catch((exc) => ({ result: false, comment: exc.message }));
@@ -91,7 +91,7 @@ export function deploy_dialog() {
   return made;
 }
 
-/** virt.explain's table as bars: what each host's score is made of, or why it is no candidate. */
+/** The table of virt.explain as bars: the parts of each host's score, or why it was rejected. */
 export function explained(rows) {
   const [head, ...body] = rows;
   if (!body.length) return [];

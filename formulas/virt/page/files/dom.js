@@ -1,7 +1,7 @@
-// Elements of the page. What a server says only ever becomes text here.
+// Elements of the page. Data from the server only ever becomes text.
 
-/** A new element. attributes: `class`, `on…` (a listener), properties, or attributes; null leaves
- * one out. children: elements, texts, lists of them, or null. */
+/** A new element. attributes: `class`, `on…` (a listener), properties, or attributes; null omits
+ * one. children: elements, texts, lists of them, or null. */
 export function h(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -22,7 +22,7 @@ function flat(children) {
     .map((one) => (one instanceof Node ? one : document.createTextNode(String(one))));
 }
 
-/** Give an element other children. */
+/** Replace the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...flat(children));
   return element;
@@ -33,7 +33,7 @@ export function button(text, act, kind = "", more = {}) {
   return h("button", { type: "button", class: kind, onclick: act, ...more }, text);
 }
 
-/** A labelled bar. part: how much of it is full, 0 to 1. */
+/** A labelled bar. part: fraction that is filled, 0 to 1. */
 export function meter(name, part, text) {
   const full = Math.max(0, Math.min(1, part || 0));
   const bar = h("div", { class: "bar" });
@@ -49,7 +49,7 @@ export function meter(name, part, text) {
     h("span", { class: "value" }, text));
 }
 
-/** A table. rows: lists of texts or elements; the first is the head's. */
+/** A table. rows: lists of texts or elements; the first one is the header. */
 export function table(rows, caption) {
   const [head, ...body] = rows;
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -59,14 +59,14 @@ export function table(rows, caption) {
       h("tbody", null, body.map((row) => h("tr", null, row.map((one) => h("td", null, one)))))));
 }
 
-/** Names and values, one under the other. */
+/** A list of names and values. */
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs
     .filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
-/** A dialog that is open, and is gone when it is closed. kind: "drawer" at the side, or "". */
+/** Open a dialog, which is removed when it is closed. kind: "drawer" at the side, or "". */
 export function dialog(title, kind, ...children) {
   const heading = h("h2", { tabindex: "-1" }, title);
   const made = h("dialog", { class: kind, "aria-label": title },
@@ -81,7 +81,7 @@ export function dialog(title, kind, ...children) {
   return made;
 }
 
-/** A value that this browser keeps, or null: a browser may block storage, and all else works. */
+/** A value from the browser's storage, or null, also if the browser blocks storage. */
 export function saved(key, storage = "localStorage") {
   try {
     return window[storage].getItem(key);
@@ -90,12 +90,12 @@ export function saved(key, storage = "localStorage") {
   }
 }
 
-/** Keep a value in this browser, if it allows that; null removes it. */
+/** Write a value to the browser's storage, if it permits that; null removes the value. */
 export function save(key, value, storage = "localStorage") {
   try {
     if (value === null) window[storage].removeItem(key);
     else window[storage].setItem(key, value);
   } catch {
-    // nothing is kept
+    // storage is blocked
   }
 }

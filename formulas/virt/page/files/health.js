@@ -1,4 +1,4 @@
-// High availability, certificates, backups and what is unfinished, at a glance.
+// The health of the cloud: high availability, certificates, backups, unfinished migrations, leftovers.
 
 import { call, LoggedOut } from "./api.js";
 import { button, fill, h, table } from "./dom.js";
@@ -12,13 +12,13 @@ const CARDS = [
   ["Leftovers", "repair", {}, (data) => plain(Object.values(data).find((one) => one && one.comment !== undefined))],
 ];
 
-/** The view. on_end: the session is over. */
+/** The view. on_end: called when the session has ended. */
 export function health_view(on_end) {
   const grid = h("div", { class: "health" });
   const cards = CARDS.map(([title, fun, kwarg, read]) => {
-    const body = h("div", { class: "body" }, h("p", { class: "none" }, "not asked yet"));
+    const body = h("div", { class: "body" }, h("p", { class: "none" }, "not queried yet"));
     const mark = h("span", { class: "badge" }, "…");
-    const again = button("Ask again", () => look(), "quiet", { "aria-label": `Ask again: ${title}` });
+    const again = button("Refresh", () => look(), "quiet", { "aria-label": `Refresh: ${title}` });
     const element = h("section", { class: "panel" }, h("header", null, h("h2", null, title), mark, again), body);
     async function look() {
       again.disabled = true;
@@ -31,9 +31,9 @@ export function health_view(on_end) {
       }
       again.disabled = false;
       mark.className = `badge ${found.ok === true ? "good" : found.ok === false ? "bad" : ""}`;
-      mark.textContent = found.ok === true ? "all is well" : found.ok === false ? "look here" : "not known";
+      mark.textContent = found.ok === true ? "OK" : found.ok === false ? "problems" : "unknown";
       fill(body, h("p", { class: "line" }, found.text), found.rows && found.rows.length > 1 ? table(found.rows, title) : null,
-        h("p", { class: "none" }, `asked at ${clock(Date.now())}`));
+        h("p", { class: "none" }, `queried at ${clock(Date.now())}`));
     }
     return { element, look };
   });
@@ -50,7 +50,7 @@ export function health_view(on_end) {
 }
 
 function plain(one) {
-  if (!one || typeof one !== "object") return { ok: null, text: "there was no answer" };
+  if (!one || typeof one !== "object") return { ok: null, text: "no answer" };
   return { ok: one.result !== false, text: String(one.comment || ""), rows: rows(one.table) };
 }
 
@@ -60,18 +60,18 @@ const rows = (found) => (Array.isArray(found) ? found.map((row) => row.map((one)
 function certificates(data) {
   if (!data.certificates) return plain(Object.values(data)[0]);
   const wrong = Object.entries(data.problems || {});
-  const text = wrong.length ? wrong.map(([host, why]) => `${host}: ${why}`).join("\n") : "every hypervisor has its certificates";
+  const text = wrong.length ? wrong.map(([host, why]) => `${host}: ${why}`).join("\n") : "all certificates are valid";
   return { ok: !wrong.length, text, rows: rows(data.certificates.table) };
 }
 
-/** Whether a backup counts as the latest one in place of another: one that can be restored before
- * one that cannot, then the younger one. */
+/** Whether a backup replaces another one as the latest: one that can be restored is preferred, then
+ * the newer one. */
 function later(one, other) {
   if (!one.problem !== !other.problem) return !one.problem;
   return String(one.taken_at) > String(other.taken_at);
 }
 
-/** What virt.backups says: per target how many, how old the latest of each guest is. */
+/** The answer of virt.backups as a summary, with the latest backup of each guest. */
 export function backups(data) {
   const targets = Object.entries(data).filter(([, one]) => Array.isArray(one));
   const refused = Object.values(data).find((one) => one && one.result === false);

@@ -1,4 +1,4 @@
-// Hosts as boxes, their guests as tiles in proportion to the memory that is promised to them.
+// Hosts as boxes, with guests as tiles in proportion to their allocated memory.
 
 import { button, fill, h, meter } from "./dom.js";
 import { squarified } from "./layout.js";
@@ -6,8 +6,8 @@ import { counted, fits, size } from "./model.js";
 
 const RATIO = 2.4;
 
-/** The view. on: `guest(guest)`, `host(host)`, and of dragging `over(guest, host)` (a promise of
- * {ok, text}) and `drop(guest, host)`. */
+/** The view. on: listeners `guest(guest)`, `host(host)` and, for dragging, `over(guest, host)` (a
+ * promise of {ok, text}) and `drop(guest, host)`. */
 export function hosts_view(on) {
   const boxes = new Map();
   const grid = h("div", { class: "hosts" });
@@ -70,8 +70,8 @@ function host_box(host, most, on, drag) {
     h("header", null,
       h("h2", { id }, button(host.name, () => on.host(host), "plain", { "data-name": host.name })),
       host.maintenance ? h("span", { class: "badge warn", title: host.maintenance }, "maintenance") : null,
-      host.error ? h("span", { class: "badge bad" }, "no answer")
-        : h("span", { class: "count" }, `${host.running} of ${counted(host.guests.length, "guest")} on`)),
+      host.error ? h("span", { class: "badge bad" }, "no response")
+        : h("span", { class: "count" }, `${host.running} of ${counted(host.guests.length, "guest")} running`)),
     tank,
     host.error ? null : h("div", { class: "meters" },
       meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)}`),
@@ -83,7 +83,7 @@ function host_box(host, most, on, drag) {
   return box;
 }
 
-/** The guests that were last seen on a host that does not respond: nothing can be done with them. */
+/** The guests that were last seen on a host that does not respond. They have no operations. */
 function lost(host) {
   if (!host.last_seen.guests.length) return null;
   const words = `last seen on ${host.name}, which does not respond (since ${host.last_seen.at})`;
@@ -154,7 +154,7 @@ function droppable(box, verdict, host, on, drag) {
     if (asked === drag.guest) return;
     asked = drag.guest;
     box.classList.add("target");
-    verdict.textContent = `can ${asked.name} come here?`;
+    verdict.textContent = `checking the migration of ${asked.name} …`;
     on.over(asked, host).then(({ ok, text }) => {
       if (asked === null) return;
       verdict.textContent = text;

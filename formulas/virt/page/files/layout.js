@@ -1,7 +1,7 @@
-// Where the tiles of a host lie: a squarified treemap, in per cent of its box.
+// The layout of a host's tiles: a squarified treemap, in per cent of its box.
 
-/** items: objects with a `weight` above 0; best the heaviest first. ratio: of the box, width to height.
- * The same objects, each with x, y, w, h in per cent. */
+/** Lay out items: objects with a `weight` above 0, preferably in descending order. ratio: of the
+ * box, width to height. Returns the objects, each with x, y, w, h in per cent. */
 export function squarified(items, ratio) {
   const all = items.reduce((total, one) => total + one.weight, 0);
   if (!all) return [];

@@ -1,4 +1,4 @@
-// The page: who is in, which view is open.
+// The page: its session and its views.
 
 import { forget, login, logout, who } from "./api.js";
 import { guest_card, host_card } from "./card.js";
@@ -28,7 +28,7 @@ function login_view(why) {
   const said = h("p", { class: "line bad", role: "alert" }, why || "");
   const user = input("user", "User", { autocomplete: "username", autocapitalize: "none" });
   const password = input("password", "Password", { type: "password", autocomplete: "current-password" });
-  const eauth = input("eauth", "Login by", { value: saved("salt-virt-eauth") || "pam", autocapitalize: "none" });
+  const eauth = input("eauth", "Authentication", { value: saved("salt-virt-eauth") || "pam", autocapitalize: "none" });
   const go = h("button", { type: "submit", class: "primary" }, "Log in");
   const form = h("form", { class: "login" }, h("h1", null, "Salt Virt"), user, password, eauth, go, said);
   form.addEventListener("submit", async (event) => {
@@ -81,7 +81,7 @@ function cloud_view() {
   name_shade();
 
   fill(document.body,
-    h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "To the content"),
+    h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "Skip to content"),
     h("header", { class: "top" }, h("h1", null, "Salt Virt"),
       h("nav", { "aria-label": "Views" }, links), words, button("Deploy…", deploy_dialog, "primary"),
       live, shade, h("span", { class: "user" }, who().user), button("Log out", out, "quiet")),
@@ -118,7 +118,7 @@ function cloud_view() {
 
   function draw_live() {
     live.textContent = state.live ? "live" : "every 30 s";
-    live.title = state.live ? "events of the master are followed" : "events are not to be had: hosts are asked every 30 s";
+    live.title = state.live ? "updated by the master's events" : "no events are available: hosts are queried every 30 s";
     live.classList.toggle("on", state.live);
   }
 
@@ -149,7 +149,7 @@ function cloud_view() {
 
 function total_line() {
   if (state.error) return h("p", { class: "line bad", role: "alert" }, state.error);
-  if (!state.at) return h("p", { class: "line" }, "Asking all hosts …");
+  if (!state.at) return h("p", { class: "line" }, "Querying all hosts …");
   const up = state.hosts.filter((one) => !one.error);
   const guests = up.flatMap((one) => one.guests);
   const on = guests.filter((one) => one.state === "running").length;
@@ -158,13 +158,13 @@ function total_line() {
   const lost = sum(state.hosts.map((one) => one.last_seen.guests.length));
   return [
     h("span", null, h("b", null, state.hosts.length), ` host${state.hosts.length === 1 ? "" : "s"}`),
-    silent ? h("span", { class: "bad" }, h("b", null, silent), " without an answer") : null,
+    silent ? h("span", { class: "bad" }, h("b", null, silent), " not responding") : null,
     state.disarmed ? h("span", { class: "bad" }, "high availability is ", h("b", null, "disarmed")) : null,
-    h("span", null, h("b", null, `${on} of ${guests.length}`), " guests on"),
+    h("span", null, h("b", null, `${on} of ${guests.length}`), " guests running"),
     lost ? h("span", { class: "bad" }, h("b", null, lost), " last seen on hosts that do not respond") : null,
-    part("vCPUs promised", sum(up.map((one) => one.vcpus_used)), sum(up.map((one) => one.vcpus)), String),
-    part("memory promised", sum(up.map((one) => one.memory_used)), sum(up.map((one) => one.memory)), size),
-    h("span", { class: "when" }, `asked at ${clock(state.at)}`),
+    part("vCPUs allocated", sum(up.map((one) => one.vcpus_used)), sum(up.map((one) => one.vcpus)), String),
+    part("memory allocated", sum(up.map((one) => one.memory_used)), sum(up.map((one) => one.memory)), size),
+    h("span", { class: "when" }, `queried at ${clock(state.at)}`),
   ];
 }
 
@@ -189,7 +189,7 @@ function guests_view(on_guest) {
       ]));
       const held = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
       fill(element, table([["guest", "state", "host", "vCPUs", "memory"], ...rows], "Guests"),
-        all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${counted(all.length, "guest")}: type above what you look for`) : null);
+        all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${counted(all.length, "guest")}: use the search field to find others`) : null);
       const again = held && [...element.querySelectorAll("button")].find((one) => one.dataset.name === held);
       if (again) again.focus();
     },
@@ -198,7 +198,7 @@ function guests_view(on_guest) {
 
 theme();
 if (window.top !== window.self) {
-  fill(document.body, h("p", null, "This page does not open within another one."));
+  fill(document.body, h("p", null, "This page cannot be embedded in another page."));
 } else if (who()) {
   cloud_view();
 } else {

@@ -1,7 +1,7 @@
-// What the API says, as what the page draws. Nothing here touches the document.
+// Convert answers of the API to the data that the page draws, without access to the document.
 
-/** Guests and hosts of virt.query and virt.host_info. info: null where the user may not ask.
- * Sizes in MiB. Hosts by name, each with its guests by name. */
+/** The hosts in the answers of virt.query and virt.host_info, sorted by name, each with its guests.
+ * info: null if the user may not call virt.host_info. Sizes in MiB. */
 export function cloud(query, info) {
   const names = new Set([...keys(query), ...keys(info)]);
   return [...names].sort(natural).map((name) => host(name, (query || {})[name], (info || {})[name]));
@@ -36,7 +36,7 @@ function host(name, asked, info) {
   };
 }
 
-/** The guests that a host had before it stopped answering, and when that was. */
+/** The guests that a host had when it last responded, and the time. */
 function last_seen(said) {
   const guests = said && Array.isArray(said.guests) ? said.guests.map(String) : [];
   return { guests: guests.sort(natural), at: guests.length ? String(said.at || "") : "" };
@@ -60,7 +60,7 @@ export const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const collator = new Intl.Collator("en", { numeric: true });
 export const natural = (a, b) => collator.compare(a, b);
 
-/** A size in MiB as people say it. */
+/** A size in MiB with the best unit. */
 export function size(mib) {
   const gib = mib / 1024;
   if (gib >= 1024) return `${round(gib / 1024)} TiB`;
@@ -69,20 +69,20 @@ export function size(mib) {
 
 const round = (value) => (value >= 10 ? Math.round(value) : Math.round(value * 10) / 10);
 
-/** A number and its word. */
+/** A number with its noun. */
 export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
-/** What a verb says of what it did: `result` (true, false, or null: it would), `comment`, and all
- * else of its answer. */
+/** The answer of a verb about a guest or host: `result` (true, false, or null for a test),
+ * `comment`, and further data. */
 export function verdict(data, about) {
   const named = data && data[about];
   const found = named && typeof named === "object" ? named
     : Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
       .map(([, one]) => one)[0];
-  return found || { result: false, comment: "there was no answer" };
+  return found || { result: false, comment: "no answer" };
 }
 
-/** Why an answer is none: the comment of a refusal, or "". */
+/** The comment of an answer that is a refusal, or "". */
 export function refused(data) {
   const all = Object.entries(data || {}).filter(([key]) => key !== "retcode");
   const one = all.length === 1 ? all[0][1] : null;
@@ -90,16 +90,16 @@ export function refused(data) {
     ? one.comment : "";
 }
 
-/** Does a guest, or its host, fit what was typed? Words are all to be found. */
+/** Whether texts contain all words of a search. */
 export function fits(words, ...texts) {
   const all = texts.join(" ").toLowerCase();
   return words.toLowerCase().split(/\s+/).every((word) => all.includes(word));
 }
 
-/** The time of day of a moment. */
+/** The time of day of a timestamp. */
 export const clock = (when) => new Date(when).toLocaleTimeString([], { hour12: false });
 
-/** Which verbs a guest in that state takes: [verb, label, kind, must be confirmed]. */
+/** The verbs for a guest in that state: [verb, label, kind, whether it must be confirmed]. */
 export function verbs(state) {
   const on = ["running", "idle", "blocked", "paused", "pmsuspended"].includes(state);
   if (state === "paused") return [RESUME, FORCE_OFF];

@@ -1,4 +1,4 @@
-// Moving a guest to another host: why it can or cannot is known before it lets go.
+// The migration of a guest, which is checked before it starts.
 
 import { call } from "./api.js";
 import { button, dialog, fill, h, table } from "./dom.js";
@@ -9,7 +9,7 @@ import { act, state } from "./store.js";
 const STALE_MS = 20000;
 const known = new Map();
 
-/** May a guest go to a host? {ok, text}; asked once in a while. */
+/** Whether a guest can migrate to a host: a promise of {ok, text}, which is cached for a while. */
 export function may_go(guest, host) {
   const key = `${guest.key} ${host.name}`;
   const there = known.get(key);
@@ -22,11 +22,11 @@ export function may_go(guest, host) {
   return found;
 }
 
-/** The dialog that moves a guest. target: the name of a host that is chosen already, or "". */
+/** The dialog that migrates a guest. target: name of the selected host, or "". */
 export function move_dialog(guest, target = "") {
   const others = state.hosts.filter((one) => one.name !== guest.host && !one.error);
   const choice = h("select", { id: "target" },
-    h("option", { value: "" }, "the best host"),
+    h("option", { value: "" }, "automatic"),
     others.map((one) => h("option", { value: one.name },
       `${one.name} – ${size(Math.max(0, one.memory - one.memory_used))} free${one.maintenance ? ", maintenance" : ""}`)));
   choice.value = target;
@@ -34,7 +34,7 @@ export function move_dialog(guest, target = "") {
   const more = h("div");
   const go = button("Migrate", run, "primary");
   const made = dialog(`Migrate ${guest.name}`, "",
-    h("p", null, `It is ${guest.state} on ${guest.host}.`),
+    h("p", null, `${guest.name} is ${guest.state} on ${guest.host}.`),
     h("label", { for: "target" }, "To"), choice, said, more,
     h("footer", null, button("Cancel", () => made.close()), go));
   choice.addEventListener("change", check);
@@ -45,13 +45,13 @@ export function move_dialog(guest, target = "") {
     go.disabled = true;
     fill(more);
     said.className = "line";
-    said.textContent = "Looking whether it can go there …";
+    said.textContent = "Checking the migration …";
     const kwarg = { name: guest.name, target: choice.value, test: true };
     const plan = await call("migrate", kwarg).then((data) => verdict(data, guest.name))
       .catch((exc) => ({ result: false, comment: exc.message }));
     if (mine !== turn) return;
     say(said, plan);
-    if (Array.isArray(plan.table)) fill(more, table(plan.table, "What is decided by"));
+    if (Array.isArray(plan.table)) fill(more, table(plan.table, "Results of the check"));
     go.disabled = plan.result === false;
     if (!go.disabled) go.focus();
   }

@@ -1,20 +1,20 @@
-// The cloud as it was last seen, the jobs under way, and who wants to hear of it.
+// The last known state of the cloud, and the running jobs. Listeners are notified of changes.
 
 import { begin, call, events, Failed, LoggedOut, unwrapped, who } from "./api.js";
 import { cloud, refused, verdict } from "./model.js";
 import { watch } from "./watch.js";
 
 const EVERY_MS = 30000;
-// of its time, the master is asked by a page for at most a tenth
+// a page keeps the master busy for at most a tenth of the time
 const SHARE = 10;
 const SOON_MS = 1500;
-// the engine is looked for again: not by all pages at once, and ever more seldom
+// pause before the next attempt to connect to the engine, which grows and differs between pages
 const BACK_MS = 30000;
 const MOST_BACK_MS = 900000;
 const AGAIN_MS = 10000;
 const KEPT = 60;
 const ARMED_MS = 300000;
-// what an ended function of the runner may have changed
+// functions of the runner that change nothing
 const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
   "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket"]);
@@ -24,7 +24,7 @@ export const changed = new EventTarget();
 
 const history = new Map();
 const awaited = new Map();
-// what a job returned may be heard before its id is: of those that nobody waits for yet
+// results of jobs whose event arrived before their job id
 const early = new Map();
 let timer = 0;
 let asking = null;
@@ -32,13 +32,13 @@ let stop = null;
 let host_info = true;
 // when to ask again whether high availability is armed
 let armed_at = 0;
-// has the hypervisors asked by the engine that tells of them; null: they are asked from here
+// requests a refresh from the engine; null: the page queries the hypervisors itself
 let pushed = null;
 let took = 0;
 
 const tell = (what) => changed.dispatchEvent(new Event(what));
 
-/** Begin to look. on_end: what to do when the session is over. */
+/** Start to update the state. on_end: called when the session has ended. */
 export function open(on_end) {
   stop = new AbortController();
   host_info = true;
@@ -50,7 +50,7 @@ export function open(on_end) {
   follow(signal, over).catch(over);
 }
 
-/** By the engine; and by what the API and its events say, until there is one. */
+/** Receive updates from the engine, and query the API while the engine is not available. */
 async function follow(signal, over) {
   let wait = BACK_MS;
   let alone = null;
@@ -88,10 +88,10 @@ function live(is_live) {
   tell("live");
 }
 
-const broke_off = () => new Failed("the stream of events broke off: look at the guest");
+const broke_off = () => new Failed("the stream of events was interrupted: check the state of the guest");
 let breaks = 0;
 
-/** What told of the cloud does no more. */
+/** Handle the end of the stream of updates. */
 function broken() {
   pushed = null;
   breaks += 1;
@@ -108,7 +108,7 @@ function told(query, info, at, disarmed) {
   tell("cloud");
 }
 
-/** Stop looking, and forget. */
+/** Stop the updates, and discard the state. */
 export function shut() {
   if (stop) stop.abort();
   clearTimeout(timer);
@@ -135,7 +135,7 @@ async function look(signal, over) {
   if (!signal.aborted) timer = setTimeout(() => look(signal, over), Math.max(EVERY_MS, SHARE * took));
 }
 
-/** Have all hosts and guests asked for; who asks meanwhile gets the same answer. */
+/** Query all hosts and guests. Simultaneous calls share one query. */
 export function refresh() {
   asking = asking || (pushed || ask)().finally(() => { asking = null; });
   return asking;
@@ -168,7 +168,8 @@ async function promises() {
   return null;
 }
 
-/** Is high availability disarmed? Asked seldom, and where there is none but once. */
+/** Update whether high availability is disarmed, at long intervals; only once if it is not
+ * configured. */
 async function look_armed() {
   if (Date.now() < armed_at) return;
   armed_at = Date.now() + ARMED_MS;
@@ -194,7 +195,7 @@ async function listen(signal, over) {
     try {
       await events(signal, () => live(true), heard);
     } catch (exc) {
-      // the stream may be shut for this user while the API is not: the next question tells
+      // this user may be denied the stream but not the API: the next query shows it
       if (exc instanceof LoggedOut && !signal.aborted) await refresh().catch(over);
     }
     if (signal.aborted) return;
@@ -247,7 +248,7 @@ function remember(about, operation, text) {
   history.set(about, kept.slice(0, KEPT));
 }
 
-/** What was heard of a guest since the page was opened, the latest first. */
+/** The events of a guest since the page was opened, the latest first. */
 export const heard_of = (name) => history.get(name) || [];
 
 function job_of(about, operation) {
@@ -269,8 +270,8 @@ function finish(job, result, text) {
   Object.assign(job, { result, ended: Date.now(), percent: null, text: text || job.text });
 }
 
-/** Do something: a job that is shown until it has ended. long: it may take longer than a request.
- * What it says of it: `result`, `comment`. */
+/** Run an operation as a job that the page shows. long: it may take longer than a request. Returns
+ * its `result` and `comment`. */
 export async function act(fun, about, kwarg, arg = [], long = false) {
   const job = job_of(about, fun);
   job.own = true;
@@ -295,7 +296,7 @@ async function in_background(fun, kwarg, arg) {
   const line = breaks;
   const jid = await begin(fun, kwarg, arg);
   if (early.has(jid)) return unwrapped(early.get(jid), fun);
-  // the stream that would tell of its end broke off while it was begun
+  // the stream that would report its result was interrupted while the job started
   if (line !== breaks) throw broke_off();
   return unwrapped(await new Promise((...end) => { awaited.set(jid, end); }), fun);
 }

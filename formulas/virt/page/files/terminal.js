@@ -1,5 +1,5 @@
-// A terminal of 80 columns, as serial consoles expect one: what VT100 and most of xterm know, drawn by
-// elements and classes. What the other side says is text.
+// A terminal of 80 columns, as serial consoles expect: VT100 and most of xterm, drawn with elements and
+// classes. Data from the guest only ever becomes text.
 
 const COLUMNS = 80;
 const ROWS = 25;
@@ -19,7 +19,7 @@ const LINES = {
 
 const blank = () => Array.from({ length: COLUMNS }, () => [" ", PLAIN]);
 
-/** What a key says; null: nothing, or what it types is heard otherwise. */
+/** The characters that a key sends; null: none, or they arrive as input. */
 export function said_by(event) {
   if (event.isComposing || event.metaKey) return null;
   if (event.ctrlKey && !event.altKey && event.key.length === 1) {
@@ -32,9 +32,9 @@ export function said_by(event) {
   return null;
 }
 
-/** The screen: `write` what comes, `draw` it into an element. */
+/** The screen: `write` processes output, `draw` draws it into an element. */
 export class Terminal {
-  /** answer: told what is asked of a terminal. */
+  /** answer: called with the responses to terminal queries. */
   constructor(element, answer) {
     this.element = element;
     this.answer = answer;
@@ -52,7 +52,7 @@ export class Terminal {
     });
   }
 
-  /** Bytes, as they come. */
+  /** Process output as bytes. */
   write(bytes) {
     let text = this.rest + this.decoder.decode(bytes, { stream: true });
     this.rest = "";
@@ -96,7 +96,7 @@ export class Terminal {
     else this.go(this.row + 1, this.column);
   }
 
-  /** The lines between top and bottom, up or down. */
+  /** Scroll the lines between top and bottom up or down. */
   scroll(count) {
     for (let n = 0; n < Math.min(Math.abs(count), ROWS); n += 1) {
       if (count > 0) {
@@ -128,7 +128,7 @@ export class Terminal {
     this.touch(row);
   }
 
-  /** One sequence at the begin of a text; how long it is, 0 where it is not whole yet. */
+  /** Process the sequence at the start of a text. Returns its length, 0 if it is incomplete. */
   escape(text) {
     const csi = /^\x1b\[([?>=!]?)([\d;]*)[ -/]*([@-~])/.exec(text);
     if (csi) {
@@ -146,7 +146,7 @@ export class Terminal {
     }
     const string = /^\x1b[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)/.exec(text);
     if (string) return string[0].length;
-    // what is no sequence of any kind, or has no end, is passed over
+    // invalid and unterminated sequences are skipped
     return /^\x1b(\[[?>=!]?[\d;]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[()#%])?$/.test(text) && text.length < 4096 ? 0 : 1;
   }
 
@@ -200,7 +200,7 @@ export class Terminal {
       if (one === 25) this.shown = on;
       else if (one === 7) this.wraps = on;
       else if ((one === 1049 || one === 47 || one === 1047) && on !== Boolean(this.other)) {
-        // the other screen, of editors and pagers
+        // the alternate screen of editors and pagers
         if (on) this.other = [this.rows, this.row, this.column];
         const [rows, row, column] = on ? [Array.from({ length: ROWS }, blank), 0, 0] : this.other;
         if (!on) this.other = null;
@@ -293,7 +293,7 @@ export class Terminal {
     }));
   }
 
-  /** All that can be read, what has scrolled away among it. */
+  /** The text of the screen, including what has scrolled away. */
   text() {
     return [...this.past, ...this.rows.map((row) => row.map(([one]) => one).join("").trimEnd())].join("\n");
   }

@@ -1,5 +1,5 @@
-// The cloud as the master's engine virt_reach tells it: it asks the hypervisors once for all pages,
-// and tells each what has changed of what its user may see.
+// Updates from the master's engine virt_reach, which queries the hypervisors once for all pages and
+// sends each page the changes that its user may see.
 
 import { call, Failed } from "./api.js";
 import { line, secret } from "./line.js";
@@ -7,9 +7,10 @@ import { verdict } from "./model.js";
 
 const PATIENCE_MS = 20000;
 
-/** Watch until the signal, or until it ends. on_open: told how to have the hypervisors asked: a
- * function whose promise is kept once their answer is there. on_cloud: told (query, info, when, is
- * high availability disarmed), with an error in place of query. on_event: told (tag, data). Throws Failed at the end, LoggedOut. */
+/** Receive updates until the signal or the end of the connection. on_open: called with a function
+ * that requests a refresh and returns a promise of its completion. on_cloud: called with (query,
+ * info, time, whether high availability is disarmed); query is a text if it is an error. on_event:
+ * called with (tag, data). Throws Failed at the end, LoggedOut. */
 export async function watch(signal, on_open, on_cloud, on_event) {
   const [mine, digest] = await secret();
   const ticket = verdict(await call("watch", { digest }), "page");
@@ -23,7 +24,7 @@ export async function watch(signal, on_open, on_cloud, on_event) {
       if (signal.aborted) socket.close();
       socket.onclose = () => {
         for (const done of asked) done();
-        failed(new Failed("the master's engine virt_reach has ended the line"));
+        failed(new Failed("the master's engine virt_reach has closed the connection"));
       };
       let answered = 0;
       socket.onmessage = (event) => {
