@@ -103,7 +103,7 @@ def test_one_that_virt_hosts_lost_is_named_until_it_is_revoked(hosts):
 
 def test_a_certificate_that_is_not_on_its_host_is_named(hosts):
     facts = hosts.facts("hv1")
-    records = cloud.records(hosts.office.store, hosts.office.rules, "hv1")
+    records = cloud.HostRecords(hosts.office.store, hosts.office.rules).certificates("hv1")
     gone = facts["certs"].pop("server")
     facts["certs"]["other"] = gone
     facts["certs"]["client"] = {**facts["certs"]["client"], "sha256": "00"}
@@ -120,7 +120,7 @@ def test_what_the_master_lost_is_not_shown_and_what_is_damaged_is_a_problem(host
     (path,) = store.host("hv1").glob("clientcert.pem")
     kept = path.read_bytes()
     path.unlink()
-    records = cloud.records(store, hosts.office.rules, "hv1")
+    records = cloud.HostRecords(store, hosts.office.rules).certificates("hv1")
     assert set(records) == set(USES) - {"client"}
     path.write_bytes(kept)
     store.path("cacert.pem").write_text("nothing")
@@ -133,12 +133,12 @@ def test_what_the_master_lost_is_not_shown_and_what_is_damaged_is_a_problem(host
 def test_what_will_be_replaced_is_told_with_the_reason(hosts):
     office = hosts.office
     office.rules = policy.CertificatePolicy(hosts="*", names={"hv1": ["vip"]})
-    records = cloud.records(office.store, office.rules, "hv1")
+    records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
     assert records["server"]["wrong"] == "its names have changed"
     problems = hosts.shown(ask=False)["hosts"]["hv1"]["problems"]
     assert f"server: {records['server']['wrong']}: apply virt.keys" in problems
     office.rules = policy.CertificatePolicy(hosts="*", trust_grains=True)
-    records = cloud.records(office.store, office.rules, "hv1")
+    records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
     assert all("wrong" not in about for about in records.values())
 
 

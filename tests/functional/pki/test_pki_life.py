@@ -133,7 +133,7 @@ def test_a_certificate_for_what_became_anothers_name_is_told_until_it_is_revoked
     office.give("hv1.a.org")
 
     def told(host="hv1.a.org"):
-        return cloud.foreign_names(office.store, office.rules, host)
+        return cloud.HostRecords(office.store, office.rules).foreign_names(host)
 
     assert told("hv1") == []
     assert len(told()) == 1

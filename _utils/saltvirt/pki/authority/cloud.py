@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
+import functools
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import units
@@ -16,9 +17,6 @@ from saltvirt.pki.common import certs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
-    from cryptography.x509 import Certificate
 
     from saltvirt.answers.calls import HostAnswer
     from saltvirt.answers.certificates import (
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
         InstalledCertificate,
     )
     from saltvirt.fleet.client import Fleet
+    from saltvirt.pki.authority.naming import Names
     from saltvirt.pki.authority.policy import CertificatePolicy
     from saltvirt.pki.authority.store import CertificateStore
 
@@ -42,16 +41,17 @@ def authorities(store: CertificateStore) -> dict[str, dict[str, Any]]:
         try:
             authority = ca.read(store, name)
             details = certs.describe(authority.cert)
-            details["days_left"] = (certs.not_after(authority.cert) - store.now()).days
-            if certs.not_after(authority.cert) - store.now() < _last_days(authority.cert):
+            remaining = certs.not_after(authority.cert) - store.now()
+            details["days_left"] = remaining.days
+            lifetime = certs.lifetime(authority.cert)
+            if remaining < min(datetime.timedelta(days=CA_DAYS), lifetime / 3):
                 details["problem"] = (
                     f"expires on {details['not_after'][:10]}, with every certificate that "
                     "it has issued: run salt-run virt.rotate_ca"
                 )
-            if authority.also_trusted:
-                details["also_trusted"] = [
-                    c.subject.rfc4514_string() for c in authority.also_trusted
-                ]
+            trusted = [cert.subject.rfc4514_string() for cert in authority.also_trusted]
+            if trusted:
+                details["also_trusted"] = trusted
             ca.check_time(authority.cert, store)
         except VirtError as exc:
             details = {"problem": str(exc)}
@@ -59,78 +59,99 @@ def authorities(store: CertificateStore) -> dict[str, dict[str, Any]]:
     return summaries
 
 
-def _last_days(cert: Certificate) -> datetime.timedelta:
-    return min(datetime.timedelta(days=CA_DAYS), certs.lifetime(cert) / 3)
+@dataclass(frozen=True)
+class HostRecords:
+    """The master's records of the hosts' certificates. hypervisors: the ids that virt:hosts
+    matches."""
 
+    store: CertificateStore
+    rules: CertificatePolicy
+    hypervisors: Collection[str] = ()
 
-def records(
-    store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """{use: description of the host's certificate as stored on the master}.
+    @functools.cached_property
+    def _names(self) -> Names:
+        return responder.names_of_all(self.store, self.rules, self.hypervisors)
 
-    ``days_left``; ``renewed``: the first day of its renewal; ``wrong``: why it will be replaced at
-    once. hypervisors: the ids that virt:hosts matches.
-    """
-    by_use = {}
-    folder = store.host(host)
-    case = _case(store, rules, host, folder, hypervisors)
-    for use in USES:
-        cert = issue.stored_cert(folder, use)
-        if cert is None:
-            continue
-        end = certs.not_after(cert)
-        details = certs.describe(cert)
-        details["days_left"] = (end - store.now()).days
-        details["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
-        if rules.trust_grains:  # then the names are the host's own, which it tells when it asks
-            case = replace(
-                case, cert_request=replace(case.cert_request, names=tuple(certs.names(cert)))
-            )
-        fault = issue.fault(case, use, cert)
-        if fault:
-            details["wrong"] = fault
-        by_use[use.name] = details
-    return by_use
+    @functools.cached_property
+    def _signers(self) -> dict[str, ca.Authority]:
+        return {name: ca.read(self.store, name) for name in AUTHORITIES}
 
+    def certificates(self, host: str) -> dict[str, dict[str, Any]]:
+        """{use: description of the host's certificate as stored on the master}.
 
-def _case(
-    store: CertificateStore,
-    rules: CertificatePolicy,
-    host: str,
-    folder: Path,
-    hypervisors: Collection[str],
-) -> issue.Case:
-    """The data for issuing certificates without a request from the host; the host's own grains are
-    unknown here."""
-    names = responder.names_of_all(store, rules, hypervisors).for_host(host)
-    signers = {name: ca.read(store, name) for name in AUTHORITIES}
-    cert_request = issue.make_cert_request(
-        rules, request_rules.SigningRequest(), host, names, crl.revoked_serials(store)
-    )
-    return issue.Case(store, rules, folder, signers, cert_request)
+        ``days_left``; ``renewed``: the first day of its renewal; ``wrong``: why it will be replaced
+        at once.
+        """
+        by_use = {}
+        case = self._case(host)
+        for use in USES:
+            cert = issue.stored_cert(case.folder, use)
+            if cert is None:
+                continue
+            end = certs.not_after(cert)
+            details = certs.describe(cert)
+            details["days_left"] = (end - self.store.now()).days
+            details["renewed"] = (end - certs.lifetime(cert) / 3).date().isoformat()
+            if self.rules.trust_grains:  # the names are the host's own, which its request contains
+                names = tuple(certs.names(cert))
+                case = replace(case, cert_request=replace(case.cert_request, names=names))
+            fault = issue.fault(case, use, cert)
+            if fault:
+                details["wrong"] = fault
+            by_use[use.name] = details
+        return by_use
 
+    def _case(self, host: str) -> issue.Case:
+        """The data for issuing certificates without a request from the host; the host's own grains
+        are unknown here."""
+        request, revoked = request_rules.SigningRequest(), crl.revoked_serials(self.store)
+        names = self._names.for_host(host)
+        cert_request = issue.make_cert_request(self.rules, request, host, names, revoked)
+        return issue.Case(
+            self.store, self.rules, self.store.host(host), self._signers, cert_request
+        )
 
-def foreign_names(
-    store: CertificateStore, rules: CertificatePolicy, host: str, hypervisors: Collection[str] = ()
-) -> list[str]:
-    """Messages about valid certificates of the host for a name that belongs to another host now."""
-    names, revoked = responder.names_of_all(store, rules, hypervisors), crl.revoked_serials(store)
-    conflicts: set[tuple[str, str]] = set()
-    for cert in issue.issued(store.host(host)):
-        if certs.serial(cert) in revoked or certs.not_after(cert) < store.now():
-            continue
-        for name in certs.names(cert):
-            conflicts.update((name, owner) for owner in names.owners(host, name))
-    shared = set(names.for_host(host))  # virt:pki:names gives it to both
-    return [
-        (
+    def foreign_names(self, host: str) -> list[str]:
+        """Messages about valid certificates of the host for a name that belongs to another host
+        now."""
+        revoked, now = crl.revoked_serials(self.store), self.store.now()
+        conflicts: set[tuple[str, str]] = set()
+        for cert in issue.issued(self.store.host(host)):
+            if certs.serial(cert) in revoked or certs.not_after(cert) < now:
+                continue
+            for name in certs.names(cert):
+                conflicts.update((name, owner) for owner in self._names.owners(host, name))
+        shared = set(self._names.for_host(host))  # virt:pki:names assigns it to both
+        return [
             f"the host has, or had, a certificate for {name}, a name of {owner}: run salt-run "
             f"virt.revoke {host} force=True, then salt-run virt.revoke {host} undo=True, and "
             "apply virt.keys"
-        )
-        for name, owner in sorted(conflicts)
-        if name not in shared
-    ]
+            for name, owner in sorted(conflicts)
+            if name not in shared
+        ]
+
+    def summary(
+        self, host: str, answer: HostAnswer[CertificateInfo] | None, is_revoked: bool
+    ) -> dict[str, Any]:
+        """The host's ``certificates`` and ``problems``, and ``revoked`` or what it has answered."""
+        try:
+            stored = self.certificates(host) if self.store.host(host).is_dir() else {}
+        except VirtError as exc:
+            return {"certificates": {}, "problems": [str(exc)]}
+        if is_revoked:
+            return {"certificates": stored, "problems": [], "revoked": True}
+        problems_ = [f"{use}: {details['wrong']}: apply virt.keys"
+                     for use, details in stored.items() if "wrong" in details]  # fmt: skip
+        missing = ["the host has no certificates: apply virt.keys"]
+        problems_ += self.foreign_names(host) if stored else missing
+        summary: dict[str, Any] = {"certificates": stored, "problems": problems_}
+        if answer is not None and not answer.ok:
+            problems_.append(answer.error or "")
+        elif answer is not None:
+            info = answer.get()
+            summary["daemon"] = info.daemon
+            problems_ += [*info.problems, *compare(stored, info.certs)]
+        return summary
 
 
 def compare(
@@ -157,10 +178,9 @@ def update(
     fleet: Fleet, hosts: Collection[str], report: Callable[[str], object]
 ) -> dict[str, HostAnswer[CertificateUpdate]]:
     """Make hosts fetch and install their certificates. Returns {host: Answer}."""
+    replies = UPDATE_CERTIFICATES.replies(fleet, hosts, HostRequest(), timeout_s=UPDATE_TIMEOUT_S)
     answers = {}
-    for answer in UPDATE_CERTIFICATES.replies(
-        fleet, hosts, HostRequest(), timeout_s=UPDATE_TIMEOUT_S
-    ):
+    for answer in replies:
         answers[answer.host] = answer
         report(f"{answer.host}: {_outcome(answer)}")
     return answers
@@ -190,15 +210,11 @@ def revoke(
     if not count:
         report(f"{host}: has no certificates, and can request none")
         return {}
-    report(
-        f"{host}: {units.pluralize(count, 'certificate')} revoked; the host can request no new ones"
-    )
+    revoked_count = units.pluralize(count, "certificate")
+    report(f"{host}: {revoked_count} revoked; the host can request no new ones")
     revoked = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
-    answers = update(
-        fleet,
-        [hypervisor for hypervisor in _own_hypervisors(fleet) if hypervisor not in revoked],
-        report,
-    )
+    others = [hypervisor for hypervisor in _own_hypervisors(fleet) if hypervisor not in revoked]
+    answers = update(fleet, others, report)
     return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}
 
 
@@ -280,13 +296,9 @@ def _unmatched(store: CertificateStore, followers: Collection[str]) -> dict[str,
     for host in sorted({*store.hosts()} - out):
         stored = filter(None, (issue.stored_cert(store.host(host), use) for use in USES))
         valid = [cert for cert in stored if certs.not_after(cert) > store.now()]
-        if is_new:  # who has certificates of the new CA alone needs the old one no more
-            now = [ca.read(store, name).cert for name in AUTHORITIES]
-            valid = [
-                cert
-                for cert in valid
-                if not any(certs.signed_by(cert, authority) for authority in now)
-            ]
+        if is_new:  # a host with certificates of the new CA only does not need the old one
+            signers = [ca.read(store, name).cert for name in AUTHORITIES]
+            valid = [cert for cert in valid if not any(certs.signed_by(cert, s) for s in signers)]
         if valid:
             unmatched[host] = (
                 f"virt:hosts does not match this host: run salt-run virt.revoke {host} if "
@@ -348,14 +360,12 @@ def overview(
     revoked = set(crl.record(store)["hosts"])
     queried = [host for host in hosts if host in hypervisors and host not in revoked] if ask else []
     answers = {item.host: item for item in CERTIFICATES.replies(fleet, queried, HostRequest())}
-    summaries = {}
-    for host in hosts:
-        summaries[host] = _host_summary(store, rules, host, answers.get(host), revoked, hypervisors)
-        if host not in hypervisors and host not in revoked:
-            summaries[host]["problems"].append(
-                "virt:hosts does not match this host; if it is gone, run salt-run "
-                f"virt.revoke {host}"
-            )
+    records = HostRecords(store, rules, hypervisors)
+    summaries = {host: records.summary(host, answers.get(host), host in revoked) for host in hosts}
+    for host in {*hosts} - hypervisors - revoked:
+        summaries[host]["problems"].append(
+            f"virt:hosts does not match this host; if it is gone, run salt-run virt.revoke {host}"
+        )
     return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": summaries}
 
 
@@ -388,42 +398,7 @@ def _name(distinguished: str) -> str:
 
 def problems(summary: Mapping[str, Any]) -> dict[str, str]:
     """{host or CA: its problems on one line}."""
-    by_name = {
-        name: [details["problem"]]
-        for name, details in summary["CA"].items()
-        if "problem" in details
-    }
-    by_name = {f"CA {name}": texts for name, texts in by_name.items()}
+    by_name = {f"CA {name}": [details["problem"]] for name, details in summary["CA"].items()
+               if "problem" in details}  # fmt: skip
     by_name.update({host: details["problems"] for host, details in summary["hosts"].items()})
     return {name: "; ".join(texts) for name, texts in by_name.items() if texts}
-
-
-def _host_summary(
-    store: CertificateStore,
-    rules: CertificatePolicy,
-    host: str,
-    answer: HostAnswer[CertificateInfo] | None,
-    revoked: Collection[str],
-    hypervisors: Collection[str],
-) -> dict[str, Any]:
-    try:
-        stored = records(store, rules, host, hypervisors) if store.host(host).is_dir() else {}
-    except VirtError as exc:
-        return {"certificates": {}, "problems": [str(exc)]}
-    summary: dict[str, Any] = {"certificates": stored, "problems": []}
-    if host in revoked:
-        return {**summary, "revoked": True}
-    summary["problems"] += [f"{use}: {a['wrong']}: apply virt.keys" for use, a in stored.items()
-                          if "wrong" in a]  # fmt: skip
-    summary["problems"] += foreign_names(store, rules, host, hypervisors) if stored else [
-        "the host has no certificates: apply virt.keys"
-    ]  # fmt: skip
-    if answer is None:
-        return summary
-    if not answer.ok:
-        summary["problems"].append(answer.error)
-        return summary
-    info = answer.get()
-    summary["daemon"] = info.daemon
-    summary["problems"] += [*info.problems, *compare(stored, info.certs)]
-    return summary

@@ -116,10 +116,8 @@ def _wrong_time(case: Case, use: Use, cert: x509.Certificate) -> str | None:
         return f"expired on {end:%Y-%m-%d}"
     if now < start:
         return f"not valid before {start:%Y-%m-%d}"
-    if (
-        case.cert_request.max_days
-        and certs.lifetime(cert) > (case.cert_request.max_days + 1) * _DAY
-    ):
+    max_days = case.cert_request.max_days
+    if max_days and certs.lifetime(cert) > (max_days + 1) * _DAY:
         return "a shorter lifetime is requested"
     # near the CA's expiry, a new one would not live longer
     best = min(now + case.cert_request.days * _DAY, certs.not_after(case.authority(use).cert))
@@ -202,14 +200,9 @@ def sign(
     case: Case, use: Use, public: CertificatePublicKeyTypes, present: x509.Certificate | None = None
 ) -> x509.Certificate:
     """Issue a certificate and record it in ``issued/`` before it is handed out."""
-    wanted_leaf = certs.Leaf(
-        _subject(case.cert_request, present),
-        case.cert_request.names,
-        use.purpose,
-        case.cert_request.days,
-    )
-    authority = case.authority(use)
-    cert = certs.leaf(public, wanted_leaf, (authority.cert, authority.key), case.store.now())
+    request, authority = case.cert_request, case.authority(use)
+    spec = certs.Leaf(_subject(request, present), request.names, use.purpose, request.days)
+    cert = certs.leaf(public, spec, (authority.cert, authority.key), case.store.now())
     if present is not None:
         _remember(case, present)
     _remember(case, cert)
