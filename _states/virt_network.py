@@ -1,5 +1,5 @@
 """
-States for the virtual networks of a hypervisor, its bridge and its firewall.
+States for the virtual networks of a hypervisor, its bridge, its firewall and its certificates.
 
 :depends: libvirt-python in Salt's own Python, for virtual networks
 """
@@ -11,7 +11,7 @@ import saltvirt
 saltvirt = saltvirt.fresh()
 
 with saltvirt.later():
-    from saltvirt.states import bridges, firewalls, networks, result
+    from saltvirt.states import bridges, certificates, firewalls, networks, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -297,4 +297,33 @@ def firewall_absent(name, **kwargs):
     """
     return result.run(
         "virt.firewall_absent", locals(), __salt__, __opts__["test"], firewalls.absent
+    )
+
+
+def keys(name, basepath="/etc/pki", reload=None, **kwargs):
+    """
+    Install the CA, server and client certificates and keys of libvirt and QEMU, and make the
+    running daemon load them.
+
+    :param name: name of the state; not used otherwise
+    :param basepath: folder that contains ``CA``, ``libvirt`` and ``qemu``
+    :param reload: whether the daemon reloads the certificates, which a TLS handshake verifies;
+        default: if ``basepath`` is ``/etc/pki``, where libvirt reads them
+    :param country: and ``state``, ``locality``, ``organization``: parts of the certificates'
+        subject, unless the master's ``virt:pki`` sets them
+    :param expiration_days: validity of the certificates in days, at most ``virt:pki:days`` of the
+        master (365). They are renewed when less than a third is left
+
+    ``changes`` lists each file with ``new``, ``update`` and so on, and never contains a key. With
+    ``test=True`` nothing is created, here or on the master. If the master issues no certificates,
+    ``result`` is False and the comment has the reason. See docs/how-to/certificates.md.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt 'hv*' state.single virt.keys name=libvirt_keys
+    """
+    return result.run(
+        "virt.keys", locals(), __salt__, __opts__["test"], certificates.placed, certificates.SUBJECT
     )
