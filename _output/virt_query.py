@@ -142,9 +142,8 @@ def _block(name, value):
     if not isinstance(value, dict):
         return _backups(name, value) if _are_backups(value) else f"{name}: {value}"
     if "error" in value and value.keys() <= {"error", "last_seen"}:
-        return "\n".join(
-            [name, f"  {value['error']}", *_last_seen(_mapping(value.get("last_seen")))]
-        )
+        last_seen = _last_seen(_mapping(value.get("last_seen")))
+        return "\n".join([name, f"  {value['error']}", *last_seen])
     if "comment" in value and "result" in value:
         rows = value.get("table") or []
         return _table(rows, value["comment"]) if len(rows) > 1 else value["comment"]
@@ -175,17 +174,15 @@ def _backups(target, backups):
     rows: list[list[object]] = [[*head]]
     wrong = []
     for backup in backups:
-        number, parents = (
-            str(backup["backup_id"]).partition("-")[0],
-            _mapping(backup.get("disks")).values(),
-        )
+        number = str(backup["backup_id"]).partition("-")[0]
+        parents = _mapping(backup.get("disks")).values()
         is_full = all(parent == "full" for parent in parents)
         size = _size(backup.get("stored_bytes") or 0)
         label = backup.get("guest") or backup.get("uuid")
         rows.append([
             label, int(number) if number.isdecimal() else number,
             str(backup.get("taken_at") or "")[:16].replace("T", " "), backup.get("host"),
-            ("full" if is_full else "changes") if parents else None, size,
+            ("full" if is_full else "incremental") if parents else None, size,
             backup.get("consistency"),
             "NO" if backup.get("problem") else "yes",
         ])  # fmt: skip
@@ -222,7 +219,7 @@ def _guest(host, name, info):
         if key in info:
             lines.append(f"    {label}: {info[key]}")
     if isinstance(info.get("pending"), list) and info["pending"]:
-        lines.append(f"    Waits for the next start: {', '.join(map(str, info['pending']))}")
+        lines.append(f"    At the next start: {', '.join(map(str, info['pending']))}")
     lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
@@ -239,7 +236,7 @@ def _graphics(host, name, graphics):
     if port in (None, "None", "-1", -1, ""):
         return [f"    Graphics: {kind}"]
     if str(listen).startswith("127.") or listen in ("::1", "localhost"):
-        return [f"    Graphics: {kind} - {listen}:{port} of {host} alone: virt.display {name}"]
+        return [f"    Graphics: {kind} - {listen}:{port} on {host} only: see virt.display {name}"]
     everywhere = listen in (None, "None", "", "0.0.0.0", "::")
     return [f"    Graphics: {kind} - {host if everywhere else listen}:{port}"]
 

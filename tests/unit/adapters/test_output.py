@@ -39,7 +39,7 @@ def test_query_has_the_layout_of_salts_tutorial(output):
         "    CPU: 2",
         "    Memory: 524288",
         "    State: running",
-        "    Graphics: vnc - 127.0.0.1:5900 of hyper6 alone: virt.display centos",
+        "    Graphics: vnc - 127.0.0.1:5900 on hyper6 only: see virt.display centos",
         "    Disk - vda:",
         "      Size: 2.0G",
         "      File: /srv/salt-images/centos_system.qcow2",
@@ -55,7 +55,7 @@ def test_what_a_guest_waits_for_is_below_its_state(output):
     lines = output({"h": {"vm_info": {"a": {**GUEST, "pending": pending}}}}).splitlines()
     assert lines[4:6] == [
         "    State: running",
-        "    Waits for the next start: memory (1 GiB now, then 2 GiB), disk vdb",
+        "    At the next start: memory (1 GiB now, then 2 GiB), disk vdb",
     ]
 
 
@@ -63,7 +63,7 @@ def test_what_a_guest_waits_for_is_below_its_state(output):
     ("listen", "shown"),
     [
         ("0.0.0.0", "h:5900"), ("10.0.0.7", "10.0.0.7:5900"), ("None", "h:5900"),
-        ("::1", "::1:5900 of h alone: virt.display a"),
+        ("::1", "::1:5900 on h only: see virt.display a"),
     ],
 )  # fmt: skip
 def test_a_display_is_shown_where_it_can_be_reached(output, listen, shown):
@@ -254,10 +254,10 @@ def test_backups_are_a_table_of_eighty_columns(output):
     lines = text.splitlines()
     assert lines == [
         "vault:",
-        "guest  backup  when (UTC)        host    disks    size   as       good",
-        "web1        7  2026-11-23 15:52  hyper1  full     10.0G  stopped  yes",
-        "web1        8  2026-11-23 15:52  hyper1  changes  10.0G  stopped  yes",
-        "web1        9                                     0B              NO",
+        "guest  backup  when (UTC)        host    disks        size   as       good",
+        "web1        7  2026-11-23 15:52  hyper1  full         10.0G  stopped  yes",
+        "web1        8  2026-11-23 15:52  hyper1  incremental  10.0G  stopped  yes",
+        "web1        9                                         0B              NO",
         "  web1 000009: record.json is gone",
         "attic: none",
     ]
