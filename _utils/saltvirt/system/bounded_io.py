@@ -112,27 +112,17 @@ def _far_mounts() -> tuple[str, ...]:
     """Return the mount points whose file systems may not respond, longest path first."""
     now = time.monotonic()
     if not _table or now - _table[0][0] > _TABLE_MAX_AGE_S:
-        mount_list = mounts.read()
-        system = [m.number for m in mount_list if m.mount_point == "/" and m.kind in mounts.LOCAL][
-            -1:
-        ]
-        far = {
-            m.mount_point for m in mount_list if m.kind not in _KERNELS and m.number not in system
-        }
+        table = mounts.read()
+        roots = [m.number for m in table if m.mount_point == "/" and m.kind in mounts.LOCAL][-1:]
+        far = {m.mount_point for m in table if m.kind not in _KERNELS and m.number not in roots}
         _table[:] = [(now, tuple(sorted(far, key=len, reverse=True)))]
     return _table[0][1]
 
 
 def _far_mount_of(path: str, far: Sequence[str]) -> str | None:
     """Return the mount point that contains a path without symbolic links, or None."""
-    return next(
-        (
-            mount_point
-            for mount_point in far
-            if f"{path}/".startswith(f"{mount_point.rstrip('/')}/")
-        ),
-        None,
-    )
+    folder = f"{path}/"
+    return next((point for point in far if folder.startswith(f"{point.rstrip('/')}/")), None)
 
 
 def _raise_timeout(mount_point: str) -> NoReturn:
@@ -148,9 +138,8 @@ def _run_query(mount_point: str | None, query_name: str, *arguments: Any) -> Any
     with _locks[0]:
         if time.monotonic() < _silent.get(mount_point, 0):
             _raise_timeout(mount_point)
-        response = _exchange(
-            [query_name, *arguments], LIST_TIMEOUT_S if query_name == "names" else ANSWER_TIMEOUT_S
-        )
+        timeout_s = LIST_TIMEOUT_S if query_name == "names" else ANSWER_TIMEOUT_S
+        response = _exchange([query_name, *arguments], timeout_s)
         if response is None:
             _silent[mount_point] = time.monotonic() + SILENT_S
             _raise_timeout(mount_point)
@@ -229,11 +218,8 @@ def _resolve(path: str, far: Sequence[str]) -> str:
         if name == "..":
             resolved = os.path.dirname(resolved)
             continue
-        mount_point, components, candidate = (
-            _far_mount_of(os.path.join(resolved, name), far),
-            [name],
-            os.path.join(resolved, name),
-        )
+        components, candidate = [name], os.path.join(resolved, name)
+        mount_point = _far_mount_of(candidate, far)
         while mount_point and pending and pending[-1] not in ("", ".", ".."):
             candidate = os.path.join(candidate, pending[-1])
             if _far_mount_of(candidate, far) != mount_point:

@@ -91,13 +91,9 @@ def unmounted_points() -> list[str]:
     Automounts are omitted, since they mount on access, and so are names that are not printable.
     """
     mount_points = {mount.mount_point for mount in mounts.read()}
-    points = {*remembered_points(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)} - {
-        "/",
-        *mount_points,
-    }
-    return sorted(
-        point for point in points if point.isprintable() and _is_bare(point, mount_points)
-    )
+    points = {*remembered_points(), *_units(), *mounts.to_mount(FSTAB, by_hand=False)}
+    points -= {"/", *mount_points}
+    return sorted(p for p in points if p.isprintable() and _is_bare(p, mount_points))
 
 
 def _is_bare(point: str, mount_points: Container[str]) -> bool:

@@ -24,8 +24,6 @@ from saltvirt.schema import Message
 # wildcard addresses
 EVERYWHERE = ("::", "0.0.0.0")
 _BUFFER_BYTES = 1024**2
-# maximum share of a single address in the connections that are not authenticated yet
-_PART = 4
 # a dead peer is detected after a minute
 _DEAD_MS = 60_000
 
@@ -126,15 +124,14 @@ class ConnectionLimiter:
 
     def __init__(self, max_connections: int) -> None:
         self._max_connections, self._lock = max_connections, threading.Lock()
+        self._max_per_address = max(1, max_connections // 4)
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, address: str) -> bool:
         """Acquire a slot for an address, if possible; it is held until ``release``."""
         with self._lock:
-            from_address = self._by_address[address]
-            if self._by_address.total() >= self._max_connections or from_address >= max(
-                1, self._max_connections // _PART
-            ):
+            is_full = self._by_address.total() >= self._max_connections
+            if is_full or self._by_address[address] >= self._max_per_address:
                 return False
             self._by_address[address] += 1
             return True

@@ -230,11 +230,8 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             await self._admit(ticket)
             inner = await _connect_guest(ticket.connection) if ticket.connection else None
         except (errors.VirtError, _TimedOut) as exc:
-            reason = (
-                exc.text
-                if isinstance(exc, errors.VirtError)
-                else "the master did not respond in time"
-            )
+            timeout = "the master did not respond in time"
+            reason = exc.text if isinstance(exc, errors.VirtError) else timeout
             log.info("reach: refused: %s", reason)
             self._send({"error": sanitize.one_line(reason, None)})
             self._end(reason, _REFUSED)
@@ -268,9 +265,7 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         """Raise Denied if the ticket's user lacks the permission or has too many connections."""
         if ticket.is_page and self._proxy.is_updated:
             raise errors.Denied(_UPDATED)
-        limit, noun = (
-            (MAX_PER_USER, "guests") if ticket.connection else (MAX_PAGES_PER_USER, "pages")
-        )
+        limit, noun = (MAX_PAGES_PER_USER, "pages") if ticket.is_page else (MAX_PER_USER, "guests")
         if self._proxy.users[ticket.user, ticket.is_page] >= limit:
             raise errors.Denied(f"you have {limit} open {noun}: close one")
         self._ticket = ticket
@@ -305,9 +300,8 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
         while not reason and not self._is_done:
             await gen.sleep(RECHECK_S)
             try:
-                reason = await self._proxy.run_in_thread(
-                    self._proxy.rules.denial_reason, self._ticket
-                )
+                check = self._proxy.rules.denial_reason
+                reason = await self._proxy.run_in_thread(check, self._ticket)
             except Exception:
                 log.exception("reach: %s", self._ticket and self._ticket.user)
                 reason = "your permission cannot be determined"
@@ -326,10 +320,8 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
 
     def _end(self, message: str, code: int = _NORMAL_CLOSURE) -> None:
         """Close both sides."""
-        reason = (
-            sanitize.one_line(message, None).encode()[:_MAX_REASON_BYTES].decode(errors="ignore")
-        )
-        self.close(code, reason)
+        reason = sanitize.one_line(message, None).encode()[:_MAX_REASON_BYTES]
+        self.close(code, reason.decode(errors="ignore"))
         self._forget()
 
     def on_close(self) -> None:

@@ -173,8 +173,8 @@ def create_bridge(
         if not tag:
             _refuse_vlans(name)
         port = BridgeVlan(bridge, name, tag).port if tag else name
-        setup: BridgeSetup = {"bridge": bridge, "interface": name, "port": port, "vlan": tag,
-                        "type": "linux"}  # fmt: skip
+        setup: BridgeSetup = {"bridge": bridge, "interface": name, "port": port,
+                              "vlan": tag, "type": "linux"}  # fmt: skip
         return _make(setup, bridge_plan, probe, limit_s)
 
 
@@ -183,9 +183,8 @@ def plan_ovs(bridge: object, interface: str | None) -> BridgePlan:
 
     Raises Unsupported for an interface with an address, which is not moved.
     """
-    return ovs.plan(
-        _named(bridge), _named(interface) if interface else None, BridgeHost(program.run)
-    )
+    port = _named(interface) if interface else None
+    return ovs.plan(_named(bridge), port, BridgeHost(program.run))
 
 
 def create_ovs_bridge(
@@ -197,8 +196,7 @@ def create_ovs_bridge(
         _refuse_existing(bridge)
         bridge_plan = plan_ovs(bridge, interface)
         setup: BridgeSetup = {"bridge": bridge, "interface": interface, "port": interface,
-        "vlan": None,
-                        "type": "ovs"}  # fmt: skip
+                              "vlan": None, "type": "ovs"}  # fmt: skip
         return _make(setup, bridge_plan, probe, limit_s)
 
 
@@ -207,11 +205,7 @@ def _make(
 ) -> str:
     bridge, port = setup["bridge"], setup["port"]
     _refuse_armed()
-    connectivity = (
-        _connectivity(setup["interface"], bridge, probe)
-        if moves_address(setup)
-        else Connectivity((), None, None, probe, False)
-    )
+    connectivity = _connectivity(setup, setup["interface"], bridge, probe)
 
     def is_up() -> bool:
         return port in _ports(setup) if port else exists(bridge)
@@ -255,11 +249,9 @@ class Connectivity:
 
     def missing(self) -> str | None:
         """What the host cannot do, as the words after "could not"; None if nothing is missing."""
-        missing_addresses = sorted(
-            set(self.addresses) - set(_addresses(self.device)) if self.device else ()
-        )
-        if missing_addresses:
-            return f"get {', '.join(missing_addresses)} on {self.device}"
+        lost = {*self.addresses} - {*_addresses(self.device)} if self.device else ()
+        if lost:
+            return f"get {', '.join(sorted(lost))} on {self.device}"
         if self.gateway and self.device and not _neighbour(self.gateway, self.device):
             return f"reach its gateway {self.gateway}"
         if self.probe and not _connects(self.probe, self.device if self.bound else None):
@@ -267,8 +259,13 @@ class Connectivity:
         return None
 
 
-def _connectivity(before: str | None, after: str, probe: Probe | None) -> Connectivity:
-    """The condition after the addresses of one interface have moved to another one."""
+def _connectivity(
+    setup: BridgeSetup, before: str | None, after: str, probe: Probe | None
+) -> Connectivity:
+    """The condition after the change. before, after: the interface with the addresses, if they
+    move."""
+    if not moves_address(setup):
+        return Connectivity((), None, None, probe, False)
     through = probe is not None and _route_device(probe[0]) == before
     gateway = None if through else _gateway(before)
     return Connectivity(_addresses(before), after, gateway, None if gateway else probe, through)
@@ -316,8 +313,7 @@ def _remove(bridge: str, probe: Probe | None, timeout_s: float) -> str:
         raise OperationFailed(f"{bridge} is in use by {', '.join(sorted(other_ports))}")
     if record["vlan"] is None and record["type"] == "linux":
         _refuse_vlans(record["interface"])
-    connectivity = (_connectivity(bridge, record["interface"] or "", probe) if moves_address(record)
-           else Connectivity((), None, None, probe, False))  # fmt: skip
+    connectivity = _connectivity(record, bridge, record["interface"] or "", probe)
     _arm(bridge, "again", timeout_s)
     _follow(bridge, "restore")
     if not _wait_until(timeout_s, lambda: not exists(bridge) and not connectivity.missing()):
@@ -594,19 +590,13 @@ def _gateway(device: str | None) -> str | None:
 
 
 def _neighbour(gateway: str, device: str) -> bool:
-    """Whether a gateway responds to ARP on an interface. It need not respond to the packet
-    itself."""
-    _send(gateway, device)
-    entry = program.run(("ip", "neigh", "show", gateway, "dev", device))
-    return "lladdr" in entry and "FAILED" not in entry
-
-
-def _send(address: str, device: str) -> None:
-    """Make the kernel resolve an address, and wait a second; ping is not installed on every
-    host."""
+    """Whether a gateway responds to ARP on an interface."""
+    # a packet that need not be answered makes the kernel resolve the address; ping may be missing
     with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as line:
         line.settimeout(1)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
-        line.connect((address, _DISCARD))
+        line.connect((gateway, _DISCARD))
         line.send(b"")
         line.recv(1)
+    entry = program.run(("ip", "neigh", "show", gateway, "dev", device))
+    return "lladdr" in entry and "FAILED" not in entry

@@ -1,1 +1,1 @@
-"""Metrics as values: which there are, what they are called, and what they are made of."""
+"""The metrics as values, independent of their source and output format."""
