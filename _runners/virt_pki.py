@@ -66,9 +66,9 @@ def certs(host=None, ask=True):
     store, rules = authority_store.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
     with Fleet(__opts__) as fleet:
         overview = cloud.overview(fleet, store, rules, host, ask)
-    wrong = cloud.problems(overview)
+    problems = cloud.problems(overview)
     answer = {"certificates": {"table": cloud.table(overview), **overview}}
-    return {**answer, "problems": wrong, "retcode": 1} if wrong else answer
+    return {**answer, "problems": problems, "retcode": 1} if problems else answer
 
 
 @runner.reporting

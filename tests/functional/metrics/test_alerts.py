@@ -22,7 +22,7 @@ DAY = 86400
 SITUATIONS = {
     "SaltVirtExporterDown": [("up{job=\"salt-virt\",instance=\"hv1:9177\"}", 1, 0)],
     "SaltVirtLibvirtDown": [(f"saltvirt_libvirt_up{{{HOST}}}", 1, 0)],
-    "SaltVirtLookFails": [(f'saltvirt_look_up{{part="room",{HOST}}}', 1, 0)],
+    "SaltVirtPartUnreadable": [(f'saltvirt_part_up{{part="capacity",{HOST}}}', 1, 0)],
     "SaltVirtStorageSilent": [(f'saltvirt_host_storage_silent{{mount="/srv",{HOST}}}', None, 1)],
     "SaltVirtPoolFull": [(f'saltvirt_pool_free_bytes{{pool="a",{HOST}}}', 50, 9),
                          (f'saltvirt_pool_total_bytes{{pool="a",{HOST}}}', 100, 100)],
@@ -31,7 +31,7 @@ SITUATIONS = {
     "SaltVirtCertificateEnds": [
         (f'saltvirt_certificate_not_after_timestamp_seconds{{use="server",{HOST}}}',
          30 * DAY, 14 * DAY)],
-    "SaltVirtMigrationBrokenOff": [(f'saltvirt_migrations{{state="broken_off",{HOST}}}', 0, 1),
+    "SaltVirtMigrationInterrupted": [(f'saltvirt_migrations{{state="interrupted",{HOST}}}', 0, 1),
                                    (f'saltvirt_migrations{{state="running",{HOST}}}', 1, 1)],
     "SaltVirtGuestCrashed": [(f'saltvirt_guest_state{{state="crashed",{GUEST}}}', None, 1),
                              (f'saltvirt_guest_state{{state="running",{GUEST}}}', 1, None)],
@@ -56,7 +56,7 @@ SITUATIONS = {
                                ('saltvirt_ha_guest_state{guest="a",state="placed"}', 1, None)],
     "SaltVirtHaNoRoom": [('saltvirt_ha_host_unplaced_guests{host="hv1"}', 0, 1)],
     "SaltVirtBackupTargetSilent": [('saltvirt_backup_target_answers{target="vault"}', 1, 0)],
-    "SaltVirtBackupWrong": [('saltvirt_backup_wrong{target="vault"}', 0, 1)],
+    "SaltVirtBackupInvalid": [('saltvirt_backup_invalid{target="vault"}', 0, 1)],
     # at one of two targets it may be old
     "SaltVirtBackupOld": [
         ('saltvirt_backup_last_timestamp_seconds{guest="a",target="vault"}', 3 * DAY, -2 * DAY),

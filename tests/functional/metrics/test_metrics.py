@@ -104,7 +104,7 @@ def test_guests_of_a_real_libvirt(libvirtd, domains, tmp_path):  # noqa: F811
     assert value(said, "guest_memory_resident_bytes", guest="metrics1") > 0
     assert value(said, "guest_disk_capacity_bytes", guest="metrics1", device="vda") == 1024**2
     assert value(said, "host_vcpus_promised", host="hv1") == 4
-    assert value(said, "look_up", part="room") == value(said, "look_up", part="files") == 1
+    assert value(said, "part_up", part="capacity") == value(said, "part_up", part="files") == 1
     assert value(said, "image_cache_images") == 0
 
 
@@ -156,8 +156,8 @@ def test_a_libvirt_that_is_gone_or_hangs_is_0_and_the_rest_is_there(tmp_path):
     one = host(f"qemu+unix:///system?socket={tmp_path}/none", tmp_path)
     said = found(one)
     assert value(said, "libvirt_up", host="hv1") == 0
-    assert value(said, "look_up", part="room") == 0
-    assert value(said, "look_up", part="files") == 1
+    assert value(said, "part_up", part="capacity") == 0
+    assert value(said, "part_up", part="files") == 1
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(f"{tmp_path}/deaf")
         deaf.listen(9)
@@ -201,7 +201,7 @@ def test_another_library_on_disk_ends_it(monkeypatch, tmp_path):
     assert value(parsed(one.now()), "libvirt_up") == 0
     assert stop.is_set()
     again = threading.Event()
-    PeriodicReader(one.reads["room"], 60, "room").begin(again)
+    PeriodicReader(one.reads["capacity"], 60, "capacity").begin(again)
     assert again.wait(60)
 
 
@@ -457,7 +457,7 @@ def test_the_engine_on_a_hypervisor(tmp_path):
         text = exported(port, said, "\nsaltvirt_host_vcpus_promised{")
     assert 'saltvirt_libvirt_up{host="hv1"} 1.0' in text
     assert 'guest="test"' in text and 'state="running"' in text
-    assert 'saltvirt_look_up{host="hv1",part="files"} 1.0' in text
+    assert 'saltvirt_part_up{host="hv1",part="files"} 1.0' in text
 
 
 def test_the_engine_on_a_master(tmp_path):
@@ -470,7 +470,7 @@ def test_the_engine_on_a_master(tmp_path):
     [end] = re.findall(r'\nsaltvirt_authority_not_after_timestamp_seconds.*"libvirt"} (.*)', text)
     assert float(end) > time.time() + 86400
     assert "\nsaltvirt_ha_armed" not in text  # it is not configured
-    assert 'saltvirt_look_up{part="hosts"} 1.0' not in text  # no master runs that could ask
+    assert 'saltvirt_part_up{part="hosts"} 1.0' not in text  # no master runs that could ask
 
 
 @pytest.mark.parametrize("role, option, words", [

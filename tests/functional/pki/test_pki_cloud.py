@@ -134,12 +134,12 @@ def test_what_will_be_replaced_is_told_with_the_reason(hosts):
     office = hosts.office
     office.rules = policy.CertificatePolicy(hosts="*", names={"hv1": ["vip"]})
     records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
-    assert records["server"]["wrong"] == "its names have changed"
+    assert records["server"]["problem"] == "its names have changed"
     problems = hosts.shown(ask=False)["hosts"]["hv1"]["problems"]
     assert f"server: {records['server']['wrong']}: apply virt.keys" in problems
     office.rules = policy.CertificatePolicy(hosts="*", trust_grains=True)
     records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
-    assert all("wrong" not in about for about in records.values())
+    assert all("problem" not in about for about in records.values())
 
 
 def test_a_rotation_waits_for_every_host_in_each_step(hosts):

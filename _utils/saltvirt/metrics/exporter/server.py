@@ -47,7 +47,7 @@ class Exporter(ThreadingHTTPServer):
     ) -> None:
         self.read, self.tls = read, tls
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._room = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._context: tuple[object, ssl.SSLContext] | None = None
         if tls:
             self._tls_context(tls)
@@ -69,7 +69,7 @@ class Exporter(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a request in a thread, if the limit allows one more."""
-        if self._room.acquire(blocking=False):
+        if self._slots.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -88,7 +88,7 @@ class Exporter(ThreadingHTTPServer):
             log.debug("metrics: %s: %s", client_address, exc)
             self.shutdown_request(request)
         finally:
-            self._room.release()
+            self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect."""

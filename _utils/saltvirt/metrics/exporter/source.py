@@ -30,10 +30,10 @@ def families(
               {**labels, "version": saltvirt.__version__}, 1)  # fmt: skip
     yield from now()
     results = {part: reader.last for part, reader in readers.items()}
-    yield gauge("look_up", "1 if this part could be read the last time.",
+    yield gauge("part_up", "1 if this part could be read the last time.",
                 [Sample({**labels, "part": part}, int(when_s is not None))
                  for part, (_, when_s) in results.items()])  # fmt: skip
-    yield gauge("look_timestamp_seconds", "Time when this part was read.",
+    yield gauge("part_timestamp_seconds", "Time when this part was read.",
                 [Sample({**labels, "part": part}, when_s)
                  for part, (_, when_s) in results.items() if when_s is not None])  # fmt: skip
     for part_families, _ in results.values():

@@ -98,7 +98,7 @@ def read_files(get: settings.Get, host: str, certificates: Certificates) -> list
             sum(_allocated_bytes(note.path) for note in images)),
         gauge("migrations", "Migrations from this host that are running or were interrupted.", [
             Sample({**labels, "state": "running"}, running),
-            Sample({**labels, "state": "broken_off"}, len(moves) - running),
+            Sample({**labels, "state": "interrupted"}, len(moves) - running),
         ]),
         gauge("certificate_not_after_timestamp_seconds",
               "Expiry of a certificate that the host presents to others.",

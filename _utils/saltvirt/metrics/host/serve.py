@@ -34,7 +34,7 @@ class HostMetrics:
         access = settings.connection(get, {})
         self._guests = OnDemandReader(lambda: read.read_guests(access, name), TIMEOUT_S)
         self.reads: dict[str, Callable[[], list[Family]]] = {
-            "room": lambda: read.read_capacity(get, name),
+            "capacity": lambda: read.read_capacity(get, name),
             "files": lambda: read.read_files(get, name, certificates),
         }
 

@@ -152,7 +152,7 @@ def backup_metrics(response: dict[str, Any], now_s: float) -> list[Family]:
               [Sample({"target": name}, up) for name, up in sorted(answered.items())]),
         gauge("backup_stored_bytes", "Size of all backups at a target.",
               [Sample({"target": name}, stored[name]) for name in sorted(targets)]),
-        gauge("backup_wrong", "Invalid backups at a target.",
+        gauge("backup_invalid", "Invalid backups at a target.",
               [Sample({"target": name}, faulty[name]) for name in sorted(targets)]),
         gauge("backup_last_timestamp_seconds", "Time of a guest's last valid backup.",
               [Sample({"guest": guest, "target": target}, when_s)

@@ -79,8 +79,8 @@ class HostRecords:
     def certificates(self, host: str) -> dict[str, dict[str, Any]]:
         """{use: description of the host's certificate as stored on the master}.
 
-        ``days_left``; ``renewed``: the first day of its renewal; ``wrong``: why it will be replaced
-        at once.
+        ``days_left``; ``renewed``: the first day of its renewal; ``problem``: why it will be
+        replaced at once.
         """
         by_use = {}
         case = self._case(host)
@@ -97,7 +97,7 @@ class HostRecords:
                 case = replace(case, cert_request=replace(case.cert_request, names=names))
             fault = issue.fault(case, use, cert)
             if fault:
-                details["wrong"] = fault
+                details["problem"] = fault
             by_use[use.name] = details
         return by_use
 
@@ -140,8 +140,8 @@ class HostRecords:
             return {"certificates": {}, "problems": [str(exc)]}
         if is_revoked:
             return {"certificates": stored, "problems": [], "revoked": True}
-        problems_ = [f"{use}: {details['wrong']}: apply virt.keys"
-                     for use, details in stored.items() if "wrong" in details]  # fmt: skip
+        problems_ = [f"{use}: {details['problem']}: apply virt.keys"
+                     for use, details in stored.items() if "problem" in details]  # fmt: skip
         missing = ["the host has no certificates: apply virt.keys"]
         problems_ += self.foreign_names(host) if stored else missing
         summary: dict[str, Any] = {"certificates": stored, "problems": problems_}
@@ -383,7 +383,7 @@ def table(summary: Mapping[str, Any]) -> list[list[Any]]:
             rows.append([*identity, end, details["days_left"], "", state])
     for host, details in summary["hosts"].items():
         for use, cert in details["certificates"].items():
-            state = "revoked" if details.get("revoked") else cert.get("wrong", "")
+            state = "revoked" if details.get("revoked") else cert.get("problem", "")
             identity = [host, use, " ".join(cert["names"]), _name(cert["issuer"])]
             validity = [cert["not_after"][:10], cert["days_left"], cert["renewed"]]
             rows.append([*identity, *validity, state])

@@ -473,7 +473,7 @@ def test_what_an_exporter_would_serve_is_text_or_a_file(virt, tmp_path):
     text = virt["virt.metrics"]()
     assert 'saltvirt_libvirt_up{host="' in text
     # what the engine reads from time to time was read for this one text
-    assert re.search(r'saltvirt_look_up\{[^}]*part="room"\} 1', text)
+    assert re.search(r'saltvirt_part_up\{[^}]*part="capacity"\} 1', text)
     assert "saltvirt_host_cpus{" in text
     path = tmp_path / "salt-virt.prom"
     assert virt["virt.metrics"](path=str(path)) == str(path)

@@ -323,8 +323,8 @@ def test_nothing_old_stands_in_for_what_cannot_be_read(caplog):
         look.read_once()
         found = parsed(source.families({"host": "hv1"}, lambda: iter(()), {"room": look}))
         assert ("saltvirt_n" in found) is there
-        assert value(found, "look_up", part="room", host="hv1") == there
-        assert ("saltvirt_look_timestamp_seconds" in found) is there
+        assert value(found, "part_up", part="room", host="hv1") == there
+        assert ("saltvirt_part_timestamp_seconds" in found) is there
     assert caplog.text.count("libvirt is away") == 1
 
 
@@ -336,7 +336,7 @@ def test_nothing_old_stands_in_while_a_look_hangs(monkeypatch):
     for seconds, up in ((179, 1), (2, 0)):
         clock.sleep(seconds)
         read = parsed(source.families({"host": "hv1"}, lambda: iter(()), {"room": look}))
-        assert value(read, "look_up", part="room", host="hv1") == up
+        assert value(read, "part_up", part="room", host="hv1") == up
         assert ("saltvirt_n" in read) == bool(up)
 
 
@@ -345,7 +345,7 @@ def test_what_is_read_for_one_text_is_in_it():
         "room": PeriodicReader(lambda: [family.single_gauge("n", "A number.", {}, 1)], 0, "room")
     }
     found = source.export_once({"host": "hv1"}, lambda: iter(()), looks, None)
-    assert 'saltvirt_look_up{host="hv1",part="room"} 1.0\n' in found
+    assert 'saltvirt_part_up{host="hv1",part="room"} 1.0\n' in found
     assert "saltvirt_n 1.0\n" in found
 
 

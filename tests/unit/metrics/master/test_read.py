@@ -51,7 +51,7 @@ def test_backups():
     }  # fmt: skip
     found = samples(read.backup_metrics(said, 1795600000))
     assert found["backup_last_timestamp_seconds", ("guest", "a"), ("target", "vault")] == 1795428000
-    assert found["backup_wrong", ("target", "vault")] == 2
+    assert found["backup_invalid", ("target", "vault")] == 2
     assert found["backup_stored_bytes", ("target", "vault")] == 80
     assert found["backup_target_answers", ("target", "vault")] == 1
     assert found["backup_target_answers", ("target", "far")] == 0
