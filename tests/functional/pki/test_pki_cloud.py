@@ -136,7 +136,7 @@ def test_what_will_be_replaced_is_told_with_the_reason(hosts):
     records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
     assert records["server"]["problem"] == "its names have changed"
     problems = hosts.shown(ask=False)["hosts"]["hv1"]["problems"]
-    assert f"server: {records['server']['wrong']}: apply virt.keys" in problems
+    assert f"server: {records['server']['problem']}: apply virt.keys" in problems
     office.rules = policy.CertificatePolicy(hosts="*", trust_grains=True)
     records = cloud.HostRecords(office.store, office.rules).certificates("hv1")
     assert all("problem" not in about for about in records.values())
