@@ -314,9 +314,10 @@ def keys(name, basepath="/etc/pki", reload=None, **kwargs):
     :param expiration_days: validity of the certificates in days, at most ``virt:pki:days`` of the
         master (365). They are renewed when less than a third is left
 
-    ``changes`` lists each file with ``new``, ``update`` and so on, and never contains a key. With
-    ``test=True`` nothing is created, here or on the master. If the master issues no certificates,
-    ``result`` is False and the comment has the reason. See docs/how-to/certificates.md.
+    :return: ``changes``: each file to ``new``, ``update`` and so on, never a key. With
+        ``test=True`` nothing is created, here or on the master. If the master issues no
+        certificates, ``result`` is False and the comment has the reason. See
+        docs/how-to/certificates.md
 
     CLI Example:
 
