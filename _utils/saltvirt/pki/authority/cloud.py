@@ -213,8 +213,8 @@ def revoke(
     revoked_count = units.pluralize(count, "certificate")
     report(f"{host}: {revoked_count} revoked; the host can request no new ones")
     revoked = {host, *crl.record(store)["hosts"]}  # the master gives a revoked one no list
-    others = [hypervisor for hypervisor in _own_hypervisors(fleet) if hypervisor not in revoked]
-    answers = update(fleet, others, report)
+    valid = [hypervisor for hypervisor in _own_hypervisors(fleet) if hypervisor not in revoked]
+    answers = update(fleet, valid, report)
     return {name: item.error or "" for name, item in sorted(answers.items()) if not item.ok}
 
 
