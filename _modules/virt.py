@@ -396,14 +396,8 @@ def setmem(vm_, memory, config=False, **kwargs):
 
         salt '*' virt.setmem <domain> 768
     """
-    return _admitted(
-        vm_,
-        "setmem",
-        vcpus_memory.set_memory,
-        kwargs,
-        units.parse_kib(memory),
-        values.flag(config, "config"),
-    )
+    kib, config = units.parse_kib(memory), values.flag(config, "config")
+    return _admitted(vm_, "setmem", vcpus_memory.set_memory, kwargs, kib, config)
 
 
 def setvcpus(vm_, vcpus, config=False, **kwargs):
@@ -434,14 +428,8 @@ def setvcpus(vm_, vcpus, config=False, **kwargs):
 
         salt '*' virt.setvcpus <domain> 4
     """
-    return _admitted(
-        vm_,
-        "setvcpus",
-        vcpus_memory.set_vcpus,
-        kwargs,
-        units.parse_count(vcpus, "vcpus"),
-        values.flag(config, "config"),
-    )
+    count, config = units.parse_count(vcpus, "vcpus"), values.flag(config, "config")
+    return _admitted(vm_, "setvcpus", vcpus_memory.set_vcpus, kwargs, count, config)
 
 
 def full_info(**kwargs):

@@ -638,12 +638,11 @@ def purge(
     """
     disks = values.choice("own", "made", "none")(disks, "disks")
     unused, dirs = values.paths(unused, "unused"), values.flag(dirs, "dirs")
-    admission_config = _admission()
+    force, admission_config = values.boolean(force, "force"), _admission()
+    cache_dir = admission_config.cache_dir
     with _connect(kwargs) as conn:
         if values.flag(test, "test"):
-            todo = host_purge.plan(
-                conn, lookup.lookup(conn, vm_), admission_config.cache_dir, disks, unused
-            )
+            todo = host_purge.plan(conn, lookup.lookup(conn, vm_), cache_dir, disks, unused)
             places, unsure = sharing.as_data(todo.shared), tuple(todo.uncertain)
             delete = (*todo.delete, *todo.variables)
             return removal_answer.RemovalPlan(delete, todo.keep, places, unsure).to_answer()
@@ -652,14 +651,7 @@ def purge(
         _end_migration(dom)
         with admission_config.guest("virt.purge", vm_):
             result = host_purge.purge(
-                conn,
-                vm_,
-                admission_config.cache_dir,
-                admission_config.images_dir,
-                dirs,
-                disks,
-                unused,
-                values.boolean(force, "force"),
+                conn, vm_, cache_dir, admission_config.images_dir, dirs, disks, unused, force
             )
     departures.forget(str(vm_))
     leftovers = {path: result.keep[path] for path in result.uncertain}
@@ -863,14 +855,9 @@ def snapshot(
     """
     if disk_only is not None:
         disk_only = values.boolean(disk_only, "disk_only")
-    request = snapshots.SnapshotRequest(
-        name,
-        suffix,
-        description,
-        disk_only,
-        values.boolean(quiesce, "quiesce"),
-        admission.AdmissionConfig.configured(__salt__["config.get"]).images_dir,
-    )
+    quiesce = values.boolean(quiesce, "quiesce")
+    images_dir = admission.AdmissionConfig.configured(__salt__["config.get"]).images_dir
+    request = snapshots.SnapshotRequest(name, suffix, description, disk_only, quiesce, images_dir)
     if values.boolean(test or False, "test"):
         with _connect(kwargs) as conn:
             result = snapshots.plan_create(conn, domain, request)

@@ -953,7 +953,7 @@ def image_prune(name=None, test=False, **kwargs):
     :param test: remove nothing; ``removed`` lists what would be removed
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
-    :return: ``{"removed": [file names], "kept": {file name: reason}}``
+    :return: ``{"removed": [file names], "retained": {file name: reason}}``
 
     :raises NotFound: the image does not exist
     :raises Refused: the image is needed; the message lists its users

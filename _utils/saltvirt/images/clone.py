@@ -234,12 +234,9 @@ def _resize(path: str, format: str, size_bytes: int) -> None:
     if format == "raw":
         os.truncate(path, size_bytes)
         return
-    confined.run(
-        ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)],
-        f"grow {path} to {human_bytes(size_bytes)}",
-        errors.ImageError,
-        writes=[path],
-    )
+    argv = ["qemu-img", "resize", "-q", "-f", format, path, str(size_bytes)]
+    action = f"grow {path} to {human_bytes(size_bytes)}"
+    confined.run(argv, action, errors.ImageError, writes=[path])
 
 
 def _require_space(image: inspect.ImageInfo, needed: int, folder: str) -> None:

@@ -42,12 +42,8 @@ def begin(bits: int = DEFAULT_BITS) -> Future[tuple[str, str]]:
 
 def public_of(private: str) -> str:
     """The public PEM of a private key. Raises SeedFailed if it is no key."""
-    out = tools.run(
-        ["openssl", "rsa", "-passin", "pass:", "-pubout"],
-        "read the guest's private key",
-        errors.SeedFailed,
-        stdin=private.encode(),
-    )
+    argv, action = ["openssl", "rsa", "-passin", "pass:", "-pubout"], "read the guest's private key"
+    out = tools.run(argv, action, errors.SeedFailed, stdin=private.encode())
     return out.decode()
 
 

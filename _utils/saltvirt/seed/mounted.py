@@ -47,11 +47,8 @@ class Space:
     def __init__(self) -> None:
         self.folder, self._mark = private_folder.create(paths.RUN, "seed-")
         # cat ends when this end of the pipe is closed, also by the death of this process
-        self._holder = subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"]
+        self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         tools.pipe(self._holder.stdout).readline()
 
     def __enter__(self) -> Space:

@@ -54,11 +54,8 @@ def _netplan(tree: GuestFiles) -> bytes | None:
 
 
 def _family(version: int, nic: Nic, key: str) -> list[str]:
-    return [
-        address
-        for address in nic.get(key) or ()
-        if ipaddress.ip_interface(address).version == version
-    ]
+    addresses = nic.get(key) or ()
+    return [item for item in addresses if ipaddress.ip_interface(item).version == version]
 
 
 def _keyfile(number: int, nic: Nic) -> str:

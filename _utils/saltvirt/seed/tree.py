@@ -205,11 +205,8 @@ class DirTree:
         container = ["systemd-nspawn", "-q", "--register=no", "--resolv-conf=bind-host", "-D"]
         self.write(_SCRIPT, script.encode(), 0o700)
         try:
-            tools.run(
-                self._enter([*container, self._inside, "/bin/sh", _SCRIPT, *args.split()]),
-                "run the bootstrap script inside the image",
-                errors.SeedFailed,
-                timeout_s=SCRIPT_TIMEOUT_S,
-            )
+            argv = self._enter([*container, self._inside, "/bin/sh", _SCRIPT, *args.split()])
+            action = "run the bootstrap script inside the image"
+            tools.run(argv, action, errors.SeedFailed, timeout_s=SCRIPT_TIMEOUT_S)
         finally:
             self.remove(_SCRIPT)

@@ -261,11 +261,8 @@ def invalidated(tree: SnapshotTree, name: str) -> set[str]:
         stands_on = set[str]().union(*map(tree.below, snapshot.layers | snapshot.inside))
         if stands_on & changed or (target.external and snapshot.inside & target.layers):
             lost_names.add(snapshot.name)
-    above = {
-        descendant
-        for descendant in tree.descendants(name)
-        if target.external or tree[descendant].external
-    }
+    descendants = tree.descendants(name)
+    above = {other for other in descendants if target.external or tree[other].external}
     return (lost_names | above) - {name}
 
 

@@ -287,7 +287,7 @@ def test_an_image_that_nobody_needs_goes(host):
     assert (known["size_bytes"], known["allocated_bytes"]) == (4096, 4096)
     assert (known["fetched"], known["used_by"]) == ("1970-01-01T00:00:09Z", [])
     gone = [f".partial/{cache.key('x')}", "debian-0.raw"]
-    assert host.prune() == {"removed": gone, "kept": {}}
+    assert host.prune() == {"removed": gone, "retained": {}}
     assert not host.there()
 
 
@@ -297,7 +297,7 @@ def test_of_one_image_only_that_one_goes(host):
         pass
     os.utime(part, (0, 0))
     add(host, "7", b"x", "salt://seven")
-    assert host.prune(7, grace_s=0) == {"removed": ["7"], "kept": {}}
+    assert host.prune(7, grace_s=0) == {"removed": ["7"], "retained": {}}
     assert (os.path.exists(part), host.there()) == (True, True)
     for name in ("8", ""):
         with pytest.raises(errors.NotFound, match="does not exist in"):
@@ -310,7 +310,7 @@ def test_an_image_that_was_just_given_to_somebody_stays(host, monkeypatch, age_s
     clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S + age_s)
     monkeypatch.setattr(image_users, "time", clock)
     done = host.prune()
-    assert done["kept"] == ({} if age_s > 0 else {"debian-0.raw": "used a few minutes ago"})
+    assert done["retained"] == ({} if age_s > 0 else {"debian-0.raw": "used a few minutes ago"})
     assert host.there() is (age_s < 0)
 
 
@@ -318,12 +318,12 @@ def test_at_the_end_of_its_time_it_goes(host, monkeypatch):
     now = os.stat(host.path(".meta", "debian-0.raw.json")).st_mtime
     clock = SimpleNamespace(time=lambda: now + image_users.GRACE_S)
     monkeypatch.setattr(image_users, "time", clock)
-    assert host.prune()["kept"] == {}
+    assert host.prune()["retained"] == {}
 
 
 def test_an_image_that_a_guest_needs_stays(host):
     guest(host, host.path("debian-0.raw"))
-    assert host.prune() == {"removed": [], "kept": {"debian-0.raw": "used by web1"}}
+    assert host.prune() == {"removed": [], "retained": {"debian-0.raw": "used by web1"}}
     with pytest.raises(errors.Refused, match=r"image debian-0.raw is kept: used by web1"):
         host.prune("debian-0.raw")
     assert host.there()
@@ -332,10 +332,10 @@ def test_an_image_that_a_guest_needs_stays(host):
 def test_an_image_that_others_may_have_or_of_which_it_is_not_known_stays(host, monkeypatch):
     monkeypatch.setattr(sharing, "sharing_reason", lambda path: "nfs at /srv")
     kept = {"debian-0.raw": "other hosts may use it: nfs at /srv"}
-    assert host.prune()["kept"] == kept
+    assert host.prune()["retained"] == kept
     create(host.path("..", "above.qcow2"), "/nonexistent/base", "qcow2")
     guest(host, os.path.abspath(host.path("..", "above.qcow2")), "qcow2")
-    assert "cannot be proven to be unused" in host.prune()["kept"]["debian-0.raw"]
+    assert "cannot be proven to be unused" in host.prune()["retained"]["debian-0.raw"]
     assert host.there()
 
 
@@ -348,5 +348,5 @@ def test_who_begins_to_use_an_image_meanwhile_keeps_it(host, monkeypatch, who):
 
     monkeypatch.setattr(image_users.usage, "open_reason", late)
     why = "used by web1" if who == "a guest" else "it is open"
-    assert host.prune()["kept"] == {"debian-0.raw": why}
+    assert host.prune()["retained"] == {"debian-0.raw": why}
     assert host.there()

@@ -1281,7 +1281,7 @@ def test_images_that_are_needed_stay(tmp_path, master, raw, conn):
     assert told["removed"] == [names["unused"]] and names["unused"] in files(images)
     done = image_users.prune(conn, images, grace_s=0)
     assert done == told and names["unused"] not in files(images)
-    assert sorted(done["kept"]) == sorted([names["web1"], names["orphan"]])
+    assert sorted(done["retained"]) == sorted([names["web1"], names["orphan"]])
     assert files(images) == sorted([names["web1"], names["orphan"]])
 
     domain.undefine()
@@ -1312,7 +1312,7 @@ def test_an_image_that_is_asked_for_while_others_are_asked_about_it_stays(
     monkeypatch.setattr(image_users.usage, "open_reason", held)
     assert image_users.prune(conn, images) == {
         "removed": [],
-        "kept": {name: "used a few minutes ago"},
+        "retained": {name: "used a few minutes ago"},
     }
     assert os.path.exists(os.path.join(images, "_base", name))
 
@@ -1336,7 +1336,7 @@ def test_a_download_that_nobody_goes_on_with_is_pruned(tmp_path, conn):
         assert image_users.prune(conn, str(images), test=True)["removed"] == [f".partial/{left}"]
         assert (parts / left).exists()
         done = image_users.prune(conn, str(images))
-    assert done == {"removed": [f".partial/{left}"], "kept": {}}
+    assert done == {"removed": [f".partial/{left}"], "retained": {}}
     kept = {"notes", young, f"{young}.json", at_work, f"{at_work}.json"}
     assert set(os.listdir(parts)) == kept
 

@@ -45,4 +45,4 @@ def test_five_migrations_and_it_is_the_same_machine(cloud, debian):
     info = cloud.exec("hv2", ["qemu-img", "info", "-U", "--output=json", disk["file"]]).stdout
     assert json.loads(info)["backing-filename"].startswith(CACHE)
     pruned = cloud.call("hv1", "virt.image_prune", timeout=300)
-    assert image in {*pruned["removed"], *pruned["kept"]}
+    assert image in {*pruned["removed"], *pruned["retained"]}

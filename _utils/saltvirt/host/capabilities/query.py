@@ -40,12 +40,8 @@ def everything(conn: libvirt.virConnect) -> dict[str, Any]:
         for arch in root.iterfind("guest/arch")
         for kind in arch.findall("domain")
     ]
-    return {
-        "host": _host(root),
-        "domains": [
-            _domain_or_error(conn, *combination) for combination in dict.fromkeys(combinations)
-        ],
-    }
+    domains = [_domain_or_error(conn, *combination) for combination in dict.fromkeys(combinations)]
+    return {"host": _host(root), "domains": domains}
 
 
 def cpu_baseline(

@@ -135,11 +135,8 @@ def plan(
             candidates[path] = "a cached image"
     deletable = {path for path, reason in candidates.items() if reason is None}
     delete, keep, shared = usage.decide(conn, candidates, used, map(files.real, unused))
-    keep |= {
-        path: explanation
-        for path, explanation in _replaced_disks(conn, dom).items()
-        if path not in candidates
-    }
+    replaced = _replaced_disks(conn, dom)
+    keep |= {path: reason for path, reason in replaced.items() if path not in candidates}
     return PurgePlan(delete, keep | retained, shared, sorted(deletable - set(delete)), variables)
 
 

@@ -229,13 +229,8 @@ def set_autostart(network: libvirt.virNetwork, on: bool) -> bool:
 
 def _apply(network: libvirt.virNetwork, change: NetworkChange, command: str, xml: str) -> None:
     section = getattr(libvirt, f"VIR_NETWORK_SECTION_{change.section.upper().replace('-', '_')}")
-    network.update(
-        _COMMANDS[command],
-        section,
-        change.parent_index,
-        xml,
-        libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE,
-    )
+    flags = libvirt.VIR_NETWORK_UPDATE_AFFECT_LIVE
+    network.update(_COMMANDS[command], section, change.parent_index, xml, flags)
 
 
 def _info(network: libvirt.virNetwork) -> NetworkInfo:

@@ -97,11 +97,9 @@ def config_of(get: settings.Get, arguments: dict[str, Any]) -> AdmissionConfig:
     arguments: keyword arguments, from which ``placement`` and ``overcommit`` are removed.
     """
     terms_data, overcommit = arguments.pop("placement", None), arguments.pop("overcommit", None)
-    terms = (
-        account.PlacementTerms.from_answer(terms_data, "placement")
-        if terms_data is not None
-        else None
-    )
+    terms = None
+    if terms_data is not None:
+        terms = account.PlacementTerms.from_answer(terms_data, "placement")
     return config_for(get, terms, overcommit)
 
 
@@ -212,11 +210,8 @@ def check_start(
 def check_transient(conn: libvirt.virConnect, admission_config: AdmissionConfig, xml: str) -> None:
     """Raise NoRoom if starting this transient guest would exceed the policy for running guests."""
     if not admission_config.overcommit:
-        _check_running(
-            host_facts(conn, admission_config),
-            request_of(Domain.fromstring(xml)),
-            admission_config.policy(),
-        )
+        request = request_of(Domain.fromstring(xml))
+        _check_running(host_facts(conn, admission_config), request, admission_config.policy())
 
 
 def _check_running(

@@ -64,13 +64,8 @@ class CreationBuilder(GuestBuilder):
         """Return the guest's Domain and set its DiskBuilds; change nothing on the host."""
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
-        self.builds = disks.plan(
-            self.conn,
-            self.spec,
-            self.tools.admission_config.disks_location,
-            virt_type,
-            self.leftover.locations,
-        )
+        location, freed = self.tools.admission_config.disks_location, self.leftover.locations
+        self.builds = disks.plan(self.conn, self.spec, location, virt_type, freed)
         if self.tools.medium:
             self.add_medium(virt_type)
         elif self.seeded_work() and not self.tools.seeder:
@@ -188,11 +183,9 @@ def _planned_base(creation: CreationBuilder, build: disk_build.DiskBuild) -> str
     """Return the backing file of a new disk; the cache folder if the image is not here yet."""
     if not build.spec.overlay_image:
         return build.spec.backing_store_path
-    return (
-        build.image.path
-        if build.image
-        else cache.folder(creation.tools.admission_config.images_dir)
-    )
+    if build.image:
+        return build.image.path
+    return cache.folder(creation.tools.admission_config.images_dir)
 
 
 def create(conn: libvirt.virConnect, spec: GuestSpec, tools: Tools) -> CreatedGuest:

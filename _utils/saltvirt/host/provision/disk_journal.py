@@ -58,7 +58,7 @@ class DiskJournalEntry(Message):
     operation: the operation. worker: its process; see metadata.worker.
     """
 
-    what: str
+    operation: str
     worker: str
     disks: tuple[JournalDisk, ...]
 
@@ -91,7 +91,7 @@ class DiskLeftovers:
 class DiskJournal:
     """Writes the journal entry of a guest. The caller holds the guest's lock.
 
-    operation: the operation. works: the DiskBuilds. Raises OperationFailed if the entry cannot be
+    operation: the operation. builds: its disks. Raises OperationFailed if the entry cannot be
     written.
     """
 
@@ -184,7 +184,7 @@ def unfinished(conn: libvirt.virConnect) -> dict[str, OrphanedDisks]:
                     for path, reason in leftovers.keep.items()
                     if path not in leftovers.shared
                 }
-                dead_disks[name] = OrphanedDisks(entry.what, tuple(paths), unsure)
+                dead_disks[name] = OrphanedDisks(entry.operation, tuple(paths), unsure)
     return dead_disks
 
 
@@ -207,14 +207,14 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
     entry = read(name)
     if entry is None:
         return DiskLeftovers()
-    with translated(f"remove the disks that {entry.what} has left of {name}"):
+    with translated(f"remove the disks that {entry.operation} has left of {name}"):
         with deletion.deletion_plan(conn, lambda: _classify(conn, entry.disks, unused)) as (
             leftovers,
             paths,
         ):
             for path in paths:
                 purge.delete_storage(conn, path)
-                log.info("%s, created for %s by %s, was deleted", path, name, entry.what)
+                log.info("%s, created for %s by %s, was deleted", path, name, entry.operation)
         for path in leftovers.extra_links:
             undo_disks.remove_file(path)
     _store(

@@ -231,10 +231,11 @@ class DiskMatch:
         The guest's writes to the backing disk would damage it.
         """
         replaced = {self.targets.get(build.spec.name or "") for build in self.builds}
+        leaving = self.leaving | replaced
         remaining = [
             disk
             for disk in self.actual.disks
-            if disk.target not in self.leaving | replaced
+            if disk.target not in leaving
             and not (disk.removable_medium or disk.read_only or disk.shareable)
         ]
         for build in self.builds if remaining else ():
@@ -335,12 +336,7 @@ class DiskMatch:
             self._refuse_two_at(word)
             disk = next((disk for disk in self.actual.disks if disk.target == target), None)
             spec = next(
-                (
-                    disk_spec
-                    for disk_spec in self.specs
-                    if self.targets.get(disk_spec.name) == target
-                ),
-                None,
+                (spec for spec in self.specs if self.targets.get(spec.name) == target), None
             )
             if disk is not None and word != target:
                 self._refuse_foreign(word, disk)
@@ -393,11 +389,8 @@ class DiskMatch:
         A disk that only moves to another bus is kept.
         """
         new_locations = [disk_locations(disk) for disk in desired.disks]
-        paths = {
-            change.path
-            for change in changes
-            if (change.subject, change.action) == ("disks", "detach")
-        }
+        detached = [change for change in changes if change.subject == "disks"]
+        paths = {change.path for change in detached if change.action == "detach"}
         for disk in self.actual.disks:
             is_moved = any(disk_locations(disk) & locations for locations in new_locations)
             if f"disks:{disk.target}" in paths and disk.target not in self.leaving and not is_moved:

@@ -129,12 +129,9 @@ class Tools:
             if not build.make or not build.spec.image:
                 continue
             image_file = image_location.find(conn, build.spec.image)
+            images_dir, image_hash = self.admission_config.images_dir, build.spec.image_hash
             build.image = cache.find_local(
-                build.spec.image,
-                self.admission_config.images_dir,
-                self.download,
-                build.spec.image_hash,
-                image_file,
+                build.spec.image, images_dir, self.download, image_hash, image_file
             )
             if build.image:
                 disks.check_image_size(build)

@@ -119,8 +119,5 @@ class MacAllocator:
     def names(self) -> dict[str, str]:
         """Return {MAC: name} of interfaces whose MAC was derived from their name before records had
         names."""
-        return {
-            derive_mac(self.uuid, nic_spec.name): nic_spec.name
-            for nic_spec in self.specs
-            if nic_spec.name
-        }
+        names = [nic_spec.name for nic_spec in self.specs if nic_spec.name]
+        return {derive_mac(self.uuid, name): name for name in names}

@@ -155,11 +155,8 @@ class GuestRename:
     def _run(self) -> RenamedGuest:
         disk_moves = self.check()
         moves = [*disk_moves, *([self.variables] if self.variables else [])]
-        builds = [
-            disk_build.DiskBuild(DiskSpec(), path=path)
-            for move in moves
-            for path in (move.old, move.new)
-        ]
+        paths = [path for move in moves for path in (move.old, move.new)]
+        builds = [disk_build.DiskBuild(DiskSpec(), path=path) for path in paths]
         with UndoStack() as undo:
             # under both names, so that the next guest of either name finds leftovers
             notes = [
@@ -266,7 +263,7 @@ class GuestRename:
         )
         if self.tools.begin:
             self.tools.begin()
-        sources = [source.source.file or "" for source in self.model.disks if source.source]
+        sources = [disk.source.file or "" for disk in self.model.disks if disk.source]
         for volume in (
             source for source in sources if seed_drive.is_seed_path(source, self.guest.name)
         ):

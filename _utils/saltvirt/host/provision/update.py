@@ -141,11 +141,8 @@ class Update:
         """Return the outstanding changes of the running guest that are applied now."""
         allowed = [change for change in self.lacking if self.may_do(change)]
         # a new device needs the place of the detached one
-        blocked_paths = {
-            change.path
-            for change in self.lacking
-            if change.action == "detach" and change not in allowed
-        }
+        detaching = [change for change in self.lacking if change.action == "detach"]
+        blocked_paths = {change.path for change in detaching if change not in allowed}
         return [change for change in allowed if change.path not in blocked_paths]
 
     def may_do(self, change: Change) -> bool:
@@ -414,11 +411,9 @@ def result(
     change_list: list[Change], failures: list[str], warnings: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the answer of virt.update."""
-    status: dict[str, Any] = {
-        "definition": bool(change_list),
-        "disk": {"attached": [], "detached": [], "updated": []},
-        "interface": {"attached": [], "detached": [], "updated": []},
-    }
+    status: dict[str, Any] = {"definition": bool(change_list)}
+    for device in ("disk", "interface"):
+        status[device] = {"attached": [], "detached": [], "updated": []}
     for change in change_list:
         kind = _KINDS.get(change.subject)
         if kind and change.action in _RESULT_KEYS:

@@ -486,12 +486,8 @@ def _refuse_needed(
 ) -> None:
     """Raise Refused if something else on this host uses a disk that an internal snapshot
     reverts."""
-    affected_files.refuse(
-        conn,
-        domain,
-        affected_files.AffectedFiles("virt.revert", set(target.inside)),
-        refuse_unknown=False,
-    )
+    files_to_restore = affected_files.AffectedFiles("virt.revert", set(target.inside))
+    affected_files.refuse(conn, domain, files_to_restore, refuse_unknown=False)
 
 
 def _plan_revert(
@@ -609,13 +605,8 @@ def _revert_layers(
             if exc.get_error_code() not in _UNSUPPORTED_CODES:
                 raise
     newer_names = [name for name in tree.newest_first() if name in tree.descendants(target.name)]
-    layers.revert(
-        conn,
-        domain,
-        vir_snapshots[target.name],
-        [vir_snapshots[name] for name in newer_names],
-        unused,
-    )
+    newer_snapshots = [vir_snapshots[name] for name in newer_names]
+    layers.revert(conn, domain, vir_snapshots[target.name], newer_snapshots, unused)
     return [name for name in newer if name not in newer_names]
 
 

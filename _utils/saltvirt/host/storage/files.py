@@ -116,11 +116,8 @@ def format_by_domains(conn: libvirt.virConnect, path: str) -> str | None:
     real_path, formats = real(path), set[str]()
     for dom in conn.listAllDomains():
         for tree in trees(dom):
-            formats |= {
-                format or "raw"
-                for candidate, format in named_paths(conn, tree)
-                if real(candidate) == real_path
-            }
+            declared_paths = named_paths(conn, tree)
+            formats |= {fmt or "raw" for name, fmt in declared_paths if real(name) == real_path}
     return "raw" if "raw" in formats else min(formats, default=None)
 
 
@@ -132,12 +129,8 @@ def _volume_of(conn: libvirt.virConnect, source: ElementTree.Element) -> str | N
 
 def paths(tree: ElementTree.Element) -> set[str]:
     """Return each local path that a domain's XML uses as storage, including firmware files."""
-    sources = {
-        value
-        for node in tree.iter("source")
-        for value in (node.get("file"), node.get("dev"))
-        if value and value.startswith("/")
-    }
+    values = {node.get(key) for node in tree.iter("source") for key in ("file", "dev")}
+    sources = {value for value in values if value and value.startswith("/")}
     return sources | set(filter(None, map(variables, tree.iter("nvram"))))
 
 

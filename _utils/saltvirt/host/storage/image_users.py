@@ -21,11 +21,11 @@ GRACE_S = 600
 class Pruned(TypedDict):
     """The result of pruning.
 
-    removed: image names. kept: {name: reason}.
+    removed: image names. retained: {name: reason}.
     """
 
     removed: list[str]
-    kept: dict[str, str]
+    retained: dict[str, str]
 
 
 def users(conn: libvirt.virConnect, images_dir: str) -> usage.Usage:
@@ -63,25 +63,24 @@ def prune(
     name: only this cached file; it is then an error if the file is in use. grace_s: images that
     were downloaded or requested within this time are kept. test: remove nothing.
 
-    Returns {"removed": [names], "kept": {name: reason}}. Raises NotFound, Refused.
+    Returns {"removed": [names], "retained": {name: reason}}. Raises NotFound, Refused.
     """
     notes = {note.file: note for note in cache.cached_images(images_dir)}
     name = None if name is None else str(name)
     if name is not None and name not in notes:
         raise errors.NotFound(f"image {name} does not exist in {cache.folder(images_dir)}")
-    result: Pruned = {"removed": [] if name else cache.forget_partial(images_dir, test), "kept": {}}
+    removed = [] if name else cache.forget_partial(images_dir, test)
+    retained: dict[str, str] = {}
     used = users(conn, images_dir)
-    for image_name in [name] if name else sorted(notes):
-        reason = _keep_reason(conn, used, notes[image_name]) or _forget(
-            conn, images_dir, notes[image_name], grace_s, test
-        )
+    for note in [notes[name]] if name else sorted(notes.values(), key=lambda item: item.file):
+        reason = _keep_reason(conn, used, note) or _forget(conn, images_dir, note, grace_s, test)
         if reason:
-            result["kept"][image_name] = reason
+            retained[note.file] = reason
         else:
-            result["removed"].append(image_name)
-    if name and result["kept"]:
-        raise errors.Refused(f"image {name} is kept: {result['kept'][name]}")
-    return result
+            removed.append(note.file)
+    if name and retained:
+        raise errors.Refused(f"image {name} is kept: {retained[name]}")
+    return {"removed": removed, "retained": retained}
 
 
 def _forget(

@@ -117,12 +117,10 @@ def _disk_bases(
             if path and path.startswith("/") and (path, format) not in visited:
                 visited.add((path, format))
                 backing_paths = _backing_paths(node) if is_running else None
-                yield (
-                    path,
-                    read.keys_of(path, format)
-                    if backing_paths is None
-                    else read.of_paths(backing_paths),
-                )
+                if backing_paths is None:
+                    yield path, read.keys_of(path, format)
+                else:
+                    yield path, read.of_paths(backing_paths)
         is_running = 0  # the second tree is that of the next start
 
 

@@ -92,11 +92,7 @@ def _is_complete(mount: mounts.Mount, mount_list: Sequence[mounts.Mount]) -> boo
     """
     if "/" in (mount.root, mount.mount_point) or f"subvol={mount.root}" in mount.options.split(","):
         return True
-    roots = {
-        mount_entry.root.rstrip("/")
-        for mount_entry in mount_list
-        if mount_entry.number == mount.number
-    }
+    roots = {entry.root.rstrip("/") for entry in mount_list if entry.number == mount.number}
     return any(f"{mount.root}/".startswith(f"{root}/") for root in roots - {mount.root})
 
 

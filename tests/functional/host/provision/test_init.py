@@ -303,7 +303,7 @@ def test_a_pipe_as_a_backing_name_hangs_no_purge(host, image, tmp_path):
     host.init(image=image)
     host.modules["virt.purge"]("g1")
     assert files(host) == []
-    assert host.modules["virt.image_prune"]() == {"removed": [], "kept": {}}
+    assert host.modules["virt.image_prune"]() == {"removed": [], "retained": {}}
 
 
 @pytest.mark.parametrize("format", [None, "qcow2", "raw"])

@@ -203,7 +203,7 @@ def test_an_image_that_a_qemu_has_open_stays_in_the_cache(place, monkeypatch):  
     with opened(place.base, "raw", "-r"):
         assert (
             "has it open"
-            in image_users.prune(place.conn, place.root / "images")["kept"]["base.raw"]
+            in image_users.prune(place.conn, place.root / "images")["retained"]["base.raw"]
         )
     assert image_users.prune(place.conn, place.root / "images")["removed"] == ["base.raw"]
 
@@ -273,7 +273,7 @@ class Going:
         notes, mark = at.root / "notes", "0" * 32
         notes.mkdir()
         one = {"path": str(path), "pool": None, "volume": None, "mark": mark, "key": None}
-        note = {"what": "virt.update", "worker": "none", "disks": [one]}
+        note = {"operation": "virt.update", "worker": "none", "disks": [one]}
         (notes / "old.json").write_text(json.dumps(note))
         file_mark.put(path, mark)
         with mock.patch.object(disk_journal, "FOLDER", str(notes)):
