@@ -17,7 +17,7 @@ from saltvirt.xml.domain.domain import Domain
 from saltvirt.xml.domain.metadata import NAMESPACE
 
 if TYPE_CHECKING:
-    from saltvirt.xml.domain.metadata import GuestRecord
+    from saltvirt.xml.domain.metadata import GuestRecord, OwnDisk
 
 # entries that belong to the guest's name: a removal by such an entry must find no other guest
 _MARKS = ("deployment", "operation")
@@ -61,6 +61,13 @@ def reverted(previous: GuestRecord, restored: GuestRecord) -> GuestRecord:
     return record
 
 
+def disk_path(conn: libvirt.virConnect, own_disk: OwnDisk) -> str | None:
+    """Return the path of a recorded disk; None for a volume that does not exist."""
+    if own_disk.pool:
+        return files.volume_path(conn, own_disk.pool, own_disk.volume)
+    return own_disk.path
+
+
 def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -> set[str]:
     """Return the paths of the disks in the records; disks in pools only if they exist.
 
@@ -70,12 +77,8 @@ def disk_paths(conn: libvirt.virConnect, trees: Iterable[ElementTree.Element]) -
     paths = set()
     for tree in trees:
         for disk in of_tree(tree).disks:
-            path = disk.path
-            if disk.pool:
-                path = files.volume_path(conn, disk.pool, disk.volume)
-            elif path and existing_disk.is_block(path):
-                continue
-            if path:
+            path = disk_path(conn, disk)
+            if path and (disk.pool or not existing_disk.is_block(path)):
                 paths.add(path)
     return paths
 

@@ -55,9 +55,7 @@ def own_disks(
         source = node.find("source")
         if source is None:
             continue
-        path = source.get("file") or source.get("dev")
-        if source.get("volume"):
-            path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        path = files.source_path(conn, source)
         if not path:
             continue
         reason = None

@@ -300,12 +300,7 @@ class GuestBuilder(abc.ABC):
 
     def real_path(self, own_disk: OwnDisk) -> str:
         """Return the real path of a recorded disk; empty for a volume that does not exist."""
-        path = (
-            files.volume_path(self.conn, own_disk.pool, own_disk.volume)
-            if own_disk.pool
-            else own_disk.path
-        )
-        return files.real(path or "")
+        return files.real(metadata.disk_path(self.conn, own_disk) or "")
 
     def clean_leftover(self) -> None:
         """Remove the leftovers found by :meth:`find_leftover`, after all checks of the request."""

@@ -102,11 +102,7 @@ class GuestRename:
 
     def _move(self, own_disk: OwnDisk) -> FileMove | None:
         """Return the FileMove of a recorded disk; None if it keeps its name."""
-        path = (
-            files.volume_path(self.conn, own_disk.pool, own_disk.volume)
-            if own_disk.pool
-            else own_disk.path
-        )
+        path = metadata.disk_path(self.conn, own_disk)
         if path and seed_drive.is_seed_path(path, self.old) and files.is_regular(path):
             return FileMove(path, os.path.join(os.path.dirname(path), f"{self.guest.name}.iso"))
         if not path or not os.path.basename(path).startswith(f"{self.old}_"):

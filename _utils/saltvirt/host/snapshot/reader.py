@@ -85,9 +85,7 @@ def _disks(conn: libvirt.virConnect, root: ElementTree.Element) -> Iterator[rule
             continue
         if node.get("device", "disk") != "disk":
             continue
-        path = source.get("file") or source.get("dev")
-        if source.get("volume"):
-            path = files.volume_path(conn, source.get("pool"), source.get("volume"))
+        path = files.source_path(conn, source)
         yield rules.WritableDisk(
             target=target.get("dev", ""),
             kind=node.get("type", "file"),

@@ -153,6 +153,13 @@ def volume_path(conn: libvirt.virConnect, pool: str | None, volume: str | None) 
         return None
 
 
+def source_path(conn: libvirt.virConnect, source: ElementTree.Element) -> str | None:
+    """Return the path of a ``<source>``; None on a server, or if the volume does not exist."""
+    if source.get("volume"):
+        return volume_path(conn, source.get("pool"), source.get("volume"))
+    return source.get("file") or source.get("dev")
+
+
 def require_pool(conn: libvirt.virConnect, name: str) -> None:
     """Raise OperationFailed if a pool exists but is inactive, since its content is then unknown."""
     with contextlib.suppress(libvirt.libvirtError):
@@ -174,9 +181,7 @@ def writable(conn: libvirt.virConnect, tree: ElementTree.Element) -> set[str]:
         read_only = node.find("readonly") is not None or node.find("shareable") is not None
         if source is None or read_only or node.get("device", "disk") not in _WRITABLE_DEVICES:
             continue
-        path = source.get("file") or source.get("dev")
-        if source.get("volume"):
-            path = volume_path(conn, source.get("pool"), source.get("volume"))
+        path = source_path(conn, source)
         if path:
             writable_paths.add(real(path))
     return writable_paths

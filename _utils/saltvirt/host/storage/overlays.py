@@ -141,8 +141,4 @@ def _backing_paths(disk: ElementTree.Element) -> list[str] | None:
 
 def _path(conn: libvirt.virConnect, node: ElementTree.Element) -> str | None:
     source = node.find("source")
-    if source is None:
-        return None
-    if source.get("volume"):
-        return files.volume_path(conn, source.get("pool"), source.get("volume"))
-    return source.get("file") or source.get("dev")
+    return files.source_path(conn, source) if source is not None else None

@@ -29,11 +29,9 @@ def shared_disks(dom: libvirt.virDomain) -> dict[str, str]:
 
 def _path_and_reason(conn: libvirt.virConnect, source: Element) -> tuple[str, str | None]:
     """Return (path of a disk, why other hosts may reach it or None)."""
-    if source.get("volume"):
-        path = files.volume_path(conn, source.get("pool"), source.get("volume"))
-        if path is None:
-            name = f"{source.get('pool')}/{source.get('volume')}"
-            return name, "its storage pool or volume does not exist"
-    else:
-        path = source.get("file") or source.get("dev") or source.get("name") or "unnamed"
+    path = files.source_path(conn, source)
+    if source.get("volume") and path is None:
+        name = f"{source.get('pool')}/{source.get('volume')}"
+        return name, "its storage pool or volume does not exist"
+    path = path or source.get("name") or "unnamed"
     return path, usage.others_may_have(conn, path)
