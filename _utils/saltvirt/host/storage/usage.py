@@ -107,9 +107,8 @@ class Usage:
 
         to_delete: real paths of images that are deleted as well, and therefore need nothing.
         """
-        return sorted(
-            {user.name for user in self._users_with(keys) if user.file not in {*to_delete}}
-        )
+        users = self._users_with(keys)
+        return sorted({user.name for user in users if user.file not in {*to_delete}})
 
     def keep_reason(self, keys: Collection[Key], to_delete: Iterable[str] = ()) -> str | None:
         """Return the reason for keeping it, or None if it is proven to be unused."""
@@ -126,20 +125,18 @@ class Usage:
         unknown = [*self.unknown, *images] or self._private(paths)
         if unknown:
             hidden_count = len(unknown) - _MAX_SHOWN
-            shown = "; ".join(unknown[:_MAX_SHOWN]) + (
-                f"; and {hidden_count} more" if hidden_count > 0 else ""
-            )
+            more = [f"and {hidden_count} more"] if hidden_count > 0 else []
+            shown = "; ".join([*unknown[:_MAX_SHOWN], *more])
             shown = confidential.sensitive(shown, confidential.REASONS)
             return f"it cannot be proven to be unused: {shown}"
         return None
 
     def _private(self, paths: Collection[str]) -> list[str]:
-        return [
-            text
-            for uid, texts in self.private.items()
-            if any(foreign_guests.may_open(uid, path) for path in paths if path.startswith("/"))
-            for text in texts
+        files = [path for path in paths if path.startswith("/")]
+        owners = [
+            uid for uid in self.private if any(foreign_guests.may_open(uid, f) for f in files)
         ]
+        return [text for uid in owners for text in self.private[uid]]
 
 
 def keys_of(conn: libvirt.virConnect, path: str) -> frozenset[Key]:
@@ -175,9 +172,9 @@ def others_may_have(conn: libvirt.virConnect, path: str) -> str | None:
     """Return why other hosts could reach a path, or None."""
     if not path.startswith("/"):
         return "it is on a server"
-    return (
-        sharing.sharing_reason(path) if connection.is_local(conn) else "its host is another machine"
-    )
+    if not connection.is_local(conn):
+        return "its host is another machine"
+    return sharing.sharing_reason(path)
 
 
 def open_reason(conn: libvirt.virConnect, path: str) -> str | None:
@@ -346,10 +343,8 @@ def read(
     exclude_uuid: UUID of a domain to ignore. images: also include images that no domain refers to:
     those of storage pools, those below ``below_folder``, and those beside ``sibling_paths``.
     """
-    reader = _UsageReader(conn, exclude_uuid)
-    return reader.read(
-        images, below_folder, {os.path.dirname(path) for path in sibling_paths} - {""}
-    )
+    folders = {os.path.dirname(path) for path in sibling_paths} - {""}
+    return _UsageReader(conn, exclude_uuid).read(images, below_folder, folders)
 
 
 class _UsageReader:
@@ -379,9 +374,7 @@ class _UsageReader:
     def retained_guests(self) -> None:
         """Add guests that were replaced and whose disks are retained."""
         try:
-            retained = [
-                guest for feature in hooks.installed() for guest in feature.retained_guests()
-            ]
+            retained = [g for feature in hooks.installed() for g in feature.retained_guests()]
         except errors.OperationFailed as exc:
             self.usage.add_unknown(exc.text)
             return
@@ -423,17 +416,15 @@ class _UsageReader:
         if (definition.guest_label, storage_ref) in self.visited:
             return True
         if self.file_counts.get(uid, 0) >= foreign_guests.MAX_FILES:
-            limit_text = f"they refer to more than {foreign_guests.MAX_FILES} files"
-            self.private_doubt(
-                uid, (f"cannot determine the files of the guests of user {uid}: {limit_text}")
-            )
+            reason = f"they refer to more than {foreign_guests.MAX_FILES} files"
+            text = f"cannot determine the files of the guests of user {uid}: {reason}"
+            self.private_doubt(uid, text)
             return False
         self.visited.add((definition.guest_label, storage_ref))
         self.file_counts[uid] = self.file_counts.get(uid, 0) + 1
         if storage_ref.volume:
-            self.private_doubt(
-                uid, f"{definition.guest_label} has a disk in a storage pool that is unknown here"
-            )
+            text = f"{definition.guest_label} has a disk in a storage pool that is unknown here"
+            self.private_doubt(uid, text)
         if not storage_ref.path or len(storage_ref.path) > _MAX_PATH:
             return True
         user = StorageUser(definition.guest_label)
@@ -448,9 +439,8 @@ class _UsageReader:
         if chain.missing_path and not _surely_gone(self.conn, chain.missing_path):
             reason = f"{chain.missing_path} does not exist"
         if reason and not storage_ref.chain_complete:
-            self.private_doubt(
-                uid, (f"cannot determine the files of {definition.guest_label}: {reason}")
-            )
+            text = f"cannot determine the files of {definition.guest_label}: {reason}"
+            self.private_doubt(uid, text)
         return True
 
     def all(self, images: bool, below_folder: str | None, folders: Iterable[str]) -> None:
@@ -477,9 +467,7 @@ class _UsageReader:
             if exc.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
                 self.usage.add_unknown(f"cannot read {name}: {translate(exc).text}")
             return
-        storage_refs = [
-            storage_ref for tree in trees for storage_ref in references.references_of(tree)
-        ]
+        storage_refs = [ref for tree in trees for ref in references.references_of(tree)]
         if is_excluded:
             self.excluded_domain(storage_refs)
             return
@@ -510,25 +498,19 @@ class _UsageReader:
         if storage_ref.folder and storage_ref.path:
             self.usage.folders.append((identity.real(storage_ref.path), user))
         path = storage_ref.path
+        standalone = storage_ref.format in (None, *chains.STANDALONE_FORMATS)
+        has_backing = not (storage_ref.chain_complete or standalone)
         if storage_ref.volume:
             self.usage.add([("volume", *storage_ref.volume)], user)
             path = self.volume_path(storage_ref.volume)
-            if (
-                path is None
-                and not storage_ref.chain_complete
-                and storage_ref.format not in (None, *chains.STANDALONE_FORMATS)
-            ):
-                volume_label = "/".join(map(str, storage_ref.volume))
-                self.usage.add_unknown(f"{volume_label}, a disk of {user.name}, does not exist")
+            if path is None and has_backing:
+                label = "/".join(map(str, storage_ref.volume))
+                self.usage.add_unknown(f"{label}, a disk of {user.name}, does not exist")
         if storage_ref.server:
             self.usage.add([("server", storage_ref.server)], user)
-            if not storage_ref.chain_complete and storage_ref.format not in (
-                None,
-                *chains.STANDALONE_FORMATS,
-            ):
-                self.usage.add_unknown(
-                    f"{storage_ref.server}, a disk of {user.name}, is on a server"
-                )
+            if has_backing:
+                label = storage_ref.server
+                self.usage.add_unknown(f"{label}, a disk of {user.name}, is on a server")
         if path:
             self.chain(path, storage_ref, user, in_creation)
 
@@ -553,14 +535,12 @@ class _UsageReader:
         if chain.unreadable or chain.broken:
             reason = chain.unreadable or chain.broken
             self.usage.add_unknown(f"cannot determine the backing files of {user.name}: {reason}")
-        elif (
-            chain.missing_path
-            and not in_creation
-            and not _surely_gone(self.conn, chain.missing_path)
-        ):
+            return
+        missing = None if in_creation else chain.missing_path
+        if missing and not _surely_gone(self.conn, missing):
             self.usage.add_unknown(
-                f"{chain.missing_path}, which {user.name} uses, does not exist: its file system "
-                "may not be mounted"
+                f"{missing}, which {user.name} uses, does not exist: its file system may not be "
+                "mounted"
             )
 
     def remote_chain(
@@ -580,9 +560,8 @@ class _UsageReader:
                 volume_xml = volume_content.definition(self.conn.storageVolLookupByPath(path))
             except libvirt.libvirtError:
                 if not storage_ref.chain_complete:
-                    self.usage.add_unknown(
-                        f"{path}, which {user.name} uses, is not in a storage pool"
-                    )
+                    text = f"{path}, which {user.name} uses, is not in a storage pool"
+                    self.usage.add_unknown(text)
                 return
             except errors.VirtError as exc:
                 self.usage.add_unknown(exc.text)
@@ -664,7 +643,7 @@ class _UsageReader:
             answers.volume(volume)
             base = volume_content.definition(volume).backing_path
         except bounded_io.StorageTimeout:
-            return  # of which is taken note
+            return  # the timeout is recorded
         except errors.VirtError as exc:
             self.usage.add_unknown(exc.text)
             return
@@ -686,10 +665,8 @@ class _UsageReader:
         for line in mounts.lines(_SWAPS)[1:]:
             self.use(mounts.unescape(line.split(" ")[0]), "this host, as swap")
         with contextlib.suppress(OSError):
-            for name in os.listdir("/sys/block"):
-                for path in (
-                    identity.underlying_paths(f"/dev/{name}") if name.startswith("loop") else ()
-                ):
+            for name in (name for name in os.listdir("/sys/block") if name.startswith("loop")):
+                for path in identity.underlying_paths(f"/dev/{name}"):
                     self.use(path, f"this host, as /dev/{name}")
 
     def use(self, path: str, user_name: str) -> None:
@@ -724,9 +701,7 @@ def decide(
         other_hosts = None if path in unused_paths else far
         if other_hosts:
             identities[path] = file_identity(conn, path)
-            reason = (
-                f"other hosts may use it ({other_hosts}) and were not asked; salt-run asks them"
-            )
+            return f"other hosts may use it ({other_hosts}) and were not asked; salt-run asks them"
         return reason
 
     to_delete = {path for path, reason in candidates.items() if reason is None}
