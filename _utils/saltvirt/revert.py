@@ -17,7 +17,7 @@ class UndoStack:
     Use it as a context manager. If an undo fails, it is logged, the others are still run, and
     :attr:`failed` lists it, so that the caller can report what has to be cleaned up::
 
-        with Revert() as undo:
+        with UndoStack() as undo:
             volume = create(...)
             undo.push(f"delete {volume}", delete, volume)
             ...

@@ -169,7 +169,7 @@ def _planned_guest(creation: CreationBuilder, tree: Element) -> PlannedGuest:
     for disk in map(Disk, tree.iterfind("devices/disk")):
         locations = disk_locations(disk)
         build = next(
-            (w for w in creation.builds if w.source and w.source.locations() & locations), None
+            (b for b in creation.builds if b.source and b.source.locations() & locations), None
         )
         base = _planned_base(creation, build) if build and build.make else None
         if base and disk.target:

@@ -144,12 +144,11 @@ class DiskMatch:
             return False
         if not (spec.source or spec.source_file) or self._is_at(spec, disk):
             return True
-        recorded_disk = identity.entry(
-            self.upgraded.record, spec.name
-        )  # a snapshot may have added a layer
-        return recorded_disk is not None and bool(
-            identity.named_locations(recorded_disk) & self._places(spec)
-        )
+        # a snapshot may have added a layer
+        recorded_disk = identity.entry(self.upgraded.record, spec.name)
+        if recorded_disk is None:
+            return False
+        return bool(identity.named_locations(recorded_disk) & self._places(spec))
 
     def _is_at(self, spec: DiskSpec, disk: Disk) -> bool:
         return bool(self._places(spec) & disk_locations(disk))
@@ -179,11 +178,8 @@ class DiskMatch:
     def _seed_drives(self) -> set[str | None]:
         """Return the targets of the cloud-init drives, which a request cannot match."""
         own_paths = {own_disk.path for own_disk in self.actual.record.disks}
-        return {
-            disk.target
-            for disk in self.actual.disks
-            if disk.device == "cdrom" and disk.source.file and disk.source.file in own_paths
-        }
+        drives = [disk for disk in self.actual.disks if disk.device == "cdrom" and disk.source.file]
+        return {disk.target for disk in drives if disk.source.file in own_paths}
 
     def _detached_spec(self, spec: DiskSpec) -> DiskSpec | None:
         """Return a spec that uses an existing disk which left the guest, as through a revert; else
@@ -213,9 +209,8 @@ class DiskMatch:
         for disk in self.actual.disks:
             shared = disk.removable_medium or disk.shareable or disk.read_only
             path = disk.source.file or disk.source.dev
-            same = disk_locations(disk) & locations or (
-                path and storage_identity.keys_of(path) & keys
-            )
+            same_file = path and storage_identity.keys_of(path) & keys
+            same = disk_locations(disk) & locations or same_file
             if path and not same and not build.make and not disk.removable_medium:
                 self._refuse_base(spec, path, disk, keys)
             if same and not shared:
@@ -269,30 +264,23 @@ class DiskMatch:
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
         """Raise InvalidInput if a new disk may be an existing one whose name is not recorded."""
-        unclear = [
-            disk
-            for disk in self.actual.disks
-            if not disk.removable_medium
-            and disk.target not in self.names
-            and disk.target not in self.targets.values()
-            and (not identity.has_device_names(self.actual) or self._is_own(disk))
-        ]
+        known_targets = {*self.names, *self.targets.values()}
+        unnamed = [disk for disk in self.actual.disks if disk.target not in known_targets]
+        unclear = [disk for disk in unnamed if not disk.removable_medium]
+        if identity.has_device_names(self.actual):
+            unclear = [disk for disk in unclear if self._is_own(disk)]
         if unclear:
-            unclear_disks = ", ".join(
-                f"{disk.target} ({disk.source.location()})" for disk in unclear
-            )
+            locations = [f"{disk.target} ({disk.source.location()})" for disk in unclear]
             raise errors.InvalidInput(
                 f"disk {spec.name}: it may be a disk that {self.guest} already has and whose "
-                f"name is not recorded: {unclear_disks}. List that disk too, with a name and "
-                f"its target, such as {{name: system, target: {unclear[0].target}}}"
+                f"name is not recorded: {', '.join(locations)}. List that disk too, with a name "
+                f"and its target, such as {{name: system, target: {unclear[0].target}}}"
             )
 
     def _is_own(self, disk: Disk) -> bool:
         """Return whether the disk was created for the guest, or is a snapshot layer of such a
         disk."""
-        own_disks = [
-            own_disk for own_disk in self.actual.record.disks if own_disk.target == disk.target
-        ]
+        own_disks = [own for own in self.actual.record.disks if own.target == disk.target]
         if any(owns(own_disk, disk) for own_disk in own_disks):
             return True
         if not own_disks or not disk.source.file or disk.driver_type != "qcow2":
@@ -314,9 +302,8 @@ class DiskMatch:
         unmatched = [disk for disk in self.actual.disks if disk.target not in self.targets.values()]
         if self.detach is not True:
             return detach_targets
-        seed_drive_used = self.actual.record.seeded and not any(
-            spec.removable for spec in self.specs
-        )
+        requests_drive = any(spec.removable for spec in self.specs)
+        seed_drive_used = self.actual.record.seeded and not requests_drive
         leaving = set[str]()
         for disk in unmatched:
             drive = disk.device == "cdrom" and seed_drive_used and not disk.source

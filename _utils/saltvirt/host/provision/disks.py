@@ -133,15 +133,14 @@ def plan_disk(
         )
     if spec.pool and not spec.pool.startswith("/"):
         format = _format(spec, fallback)
-        build = DiskBuild(
-            spec, **pool_disk.plan(conn, spec, guest, format, virt_type == "xen", freed_locations)
-        )
+        xen = virt_type == "xen"
+        volume_plan = pool_disk.plan(conn, spec, guest, format, xen, freed_locations)
+        build = DiskBuild(spec, **volume_plan)
     elif spec.source_file:
         build = _plan_file(conn, spec, fallback, freed_locations)
     else:
-        build = _plan_in_folder(
-            conn, spec, guest, spec.pool or images_dir, fallback, freed_locations
-        )
+        folder = spec.pool or images_dir
+        build = _plan_in_folder(conn, spec, guest, folder, fallback, freed_locations)
     if build.make and not (spec.size_bytes or spec.image):
         if spec.source_file:
             pool_text = f"in pool {spec.pool}" if build.pool else "on this host"
@@ -240,12 +239,12 @@ def refuse_in_use(conn: libvirt.virConnect, builds: Collection[DiskBuild], guest
     _refuse_live_base(conn, builds)
     _refuse_based(conn, builds, guest)
     # an image overwrites the content of an existing block device
-    existing = [w for w in builds if not w.make or (w.path and existing_disk.is_block(w.path))]
-    existing = [w for w in existing if not w.spec.read_only]
+    existing = [b for b in builds if not b.make or (b.path and existing_disk.is_block(b.path))]
+    existing = [b for b in existing if not b.spec.read_only]
     _refuse_other_users(conn, existing, guest)
-    _refuse_base(conn, [w for w in existing if w.spec.shareable], guest)
-    existing = [w for w in existing if not w.spec.shareable]
-    _refuse_remote(conn, [w for w in existing if not w.spec.removable], guest)
+    _refuse_base(conn, [b for b in existing if b.spec.shareable], guest)
+    existing = [b for b in existing if not b.spec.shareable]
+    _refuse_remote(conn, [b for b in existing if not b.spec.removable], guest)
     _refuse_needed(conn, existing, guest)
 
 
@@ -278,10 +277,9 @@ def _refuse_based(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: 
 
     A disk that this guest writes to may be removed by the same update.
     """
-    existing = [w for w in builds if not w.make and w.path and not w.spec.removable]
-    overlay_builds = [
-        (w, keys) for w in existing if (keys := overlays.base_keys(w.path or "", w.format or "raw"))
-    ]
+    existing = [b for b in builds if not b.make and b.path and not b.spec.removable]
+    base_keys = [(b, overlays.base_keys(b.path or "", b.format or "raw")) for b in existing]
+    overlay_builds = [(build, keys) for build, keys in base_keys if keys]
     for dom in conn.listAllDomains() if overlay_builds else ():
         writers = overlays.written_paths(conn, dom) if dom.name() != guest else {}
         for build, keys in overlay_builds:
@@ -346,14 +344,12 @@ def _refuse_other_users(conn: libvirt.virConnect, builds: Iterable[DiskBuild], g
 
 def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """Raise Refused for a disk that is a backing file of another domain's disk."""
-    for build in builds:
-        overlay = (
-            overlays.overlay_on(conn, identity.keys_of(build.path), guest) if build.path else None
-        )
+    for build, path in [(build, build.path) for build in builds if build.path]:
+        overlay = overlays.overlay_on(conn, identity.keys_of(path), guest)
         if overlay:
             raise errors.Refused(
                 f"disk {build.spec.name}: {overlay.path} of "
-                f"{confidential.sensitive(overlay.guest)} is based on {build.path}: no guest "
+                f"{confidential.sensitive(overlay.guest)} is based on {path}: no guest "
                 "may write to it"
             )
 
@@ -361,21 +357,22 @@ def _refuse_base(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: s
 def _refuse_needed(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest: str) -> None:
     """Raise Refused for a disk that is read by others, is a backing file, or is used by the
     host."""
-    writable = [(w, w.path) for w in builds if w.path and not w.spec.removable]
+    writable = [(b, b.path) for b in builds if b.path and not b.spec.removable]
     if not writable:
         return
     domain = lookup.find(conn, guest)
     used = usage.read(conn, domain.UUIDString() if domain else None, images=False)
     for build, path in writable:
-        users = used.users_of(usage.keys_of(conn, path))
+        keys = usage.keys_of(conn, path)
+        users = used.users_of(keys)
         if users:
             raise errors.Refused(
                 f"{path} is used by {confidential.sensitive_names(users)}: no guest may write to it"
             )
-        reason = build.make and usage.read(conn, sibling_paths=[path]).keep_reason(
-            usage.keys_of(conn, path)
-        )
-        reason = reason or (build.make and (_kernel_use(path) or _nonblank_reason(conn, path)))
+        if not build.make:
+            continue
+        reason = usage.read(conn, sibling_paths=[path]).keep_reason(keys)
+        reason = reason or _kernel_use(path) or _nonblank_reason(conn, path)
         if reason:
             raise errors.Refused(f"cannot overwrite {path}: {reason}")
 
@@ -428,9 +425,8 @@ def _refuse_remote(conn: libvirt.virConnect, builds: Iterable[DiskBuild], guest:
             for node in tree.iterfind("devices/disk"):
                 remote_name = _remote_name(Disk(node).source)
                 if remote_name in remote_names:
-                    raise errors.Refused(
-                        f"{remote_name} is a disk of {confidential.sensitive(dom.name())}"
-                    )
+                    owner = confidential.sensitive(dom.name())
+                    raise errors.Refused(f"{remote_name} is a disk of {owner}")
 
 
 def _remote_name(source: DiskSource) -> str | None:
@@ -442,11 +438,8 @@ def _remote_name(source: DiskSource) -> str | None:
 
 def folder_bytes(builds: Iterable[DiskBuild]) -> list[tuple[str, int]]:
     """Return (path, bytes to reserve) of each file that will be created."""
-    return [
-        (w.path, w.size_bytes or 0)
-        for w in builds
-        if w.make and w.path and not w.pool and not existing_disk.is_block(w.path)
-    ]
+    new_files = [(b.path, b.size_bytes or 0) for b in builds if b.make and b.path and not b.pool]
+    return [(path, size) for path, size in new_files if not existing_disk.is_block(path)]
 
 
 def pool_bytes(builds: Iterable[DiskBuild]) -> dict[str, int]:
@@ -454,9 +447,8 @@ def pool_bytes(builds: Iterable[DiskBuild]) -> dict[str, int]:
     bytes_by_pool: dict[str, int] = {}
     for build in builds:
         if build.pool:
-            bytes_by_pool[build.pool] = (
-                bytes_by_pool.get(build.pool, 0) + (build.size_bytes or 0) * build.make
-            )
+            new_bytes = build.size_bytes or 0 if build.make else 0
+            bytes_by_pool[build.pool] = bytes_by_pool.get(build.pool, 0) + new_bytes
     return bytes_by_pool
 
 

@@ -358,7 +358,7 @@ class GuestBuilder(abc.ABC):
         for image in [build.image for build in self.builds if build.image][:1]:
             record.image = sources.shown(image.source)
             record.image_hash = image.sha256
-        sizes = {(w.path, w.volume): w.size_bytes for w in self.builds}
+        sizes = {(b.path, b.volume): b.size_bytes for b in self.builds}
         for own_disk in record.disks:
             own_disk.size_bytes = sizes.get((own_disk.path, own_disk.volume))
 
@@ -396,7 +396,7 @@ class GuestBuilder(abc.ABC):
 
     def system_work(self) -> disk_build.DiskBuild | None:
         """Return the disk with the guest's system: the first one created from an image."""
-        return next((w for w in self.builds if w.make and w.spec.image), None)
+        return next((b for b in self.builds if b.make and b.spec.image), None)
 
     def seeded_work(self) -> disk_build.DiskBuild | None:
         """Return the disk to seed, or None."""
@@ -473,7 +473,7 @@ class GuestBuilder(abc.ABC):
         for target, disk in describe.disks(tree, {}, False).items():
             locations = disk_locations(disks_by_target[target])
             build = next(
-                (w for w in self.builds if w.source and w.source.locations() & locations), None
+                (b for b in self.builds if b.source and b.source.locations() & locations), None
             )
             in_pool = build if build and build.pool else None
             made_disks.append(

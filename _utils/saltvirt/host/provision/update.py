@@ -167,11 +167,8 @@ class Update:
         """
         target = change.path.partition(":")[2]
         name = identity.running_disk_names(self.running, self.actual).get(target)
-        if any(
-            self.is_same_disk(leaving, change, name)
-            for leaving in self.config_changes
-            if leaving.live
-        ):
+        leaving_now = [leaving for leaving in self.config_changes if leaving.live]
+        if any(self.is_same_disk(leaving, change, name) for leaving in leaving_now):
             return True
         if not isinstance(self.options.detach, bool):
             return bool({target, name} & {*self.options.detach})
@@ -189,9 +186,8 @@ class Update:
             return False
         disks = [Disk.fromstring(disk_change.xml) for disk_change in (leaving, change)]
         known_name = identity.disk_names(self.actual).get(disks[0].target or "")
-        return bool(disk_locations(disks[0]) & disk_locations(disks[1])) or (
-            known_name is not None and known_name == name
-        )
+        same_name = known_name is not None and known_name == name
+        return same_name or bool(disk_locations(disks[0]) & disk_locations(disks[1]))
 
     def requested_groups(self) -> set[str]:
         """Return the groups of changes that the request can cause."""
@@ -306,14 +302,11 @@ class Update:
         """Create the disks and define the guest with them, or undo both."""
         new_builds = [build for build in self.builds if build.make]
         with undo:
-            note = (
-                disk_journal.DiskJournal(self.spec.name, "virt.update", new_builds)
-                if new_builds
-                else None
-            )
-            if note:
-                undo.push("remove the record of created disks", lambda: note.end(undo.failed))
-            growth = self.make(new_builds, undo, note) if note else None
+            note, growth = None, None
+            if new_builds:
+                note = disk_journal.DiskJournal(self.spec.name, "virt.update", new_builds)
+                undo.push("remove the record of created disks", note.end, undo.failed)
+                growth = self.make(new_builds, undo, note)
             with self.tools.admission_config.lock():
                 self.require_unchanged()
                 if growth is None:
@@ -462,24 +455,19 @@ def _attempt(
         if config_changes:
             guest_update.admit()
             tools.inspect_images(conn, guest_update.builds)
-        failures, remaining = (
-            list[str](),
-            [change for change in guest_update.lacking if change not in guest_update.now_changes],
-        )
+        failures, now_changes = list[str](), guest_update.now_changes
+        remaining = [change for change in guest_update.lacking if change not in now_changes]
     else:
-        failures = (
-            guest_update.apply(config_changes) if config_changes or guest_update.now_changes else []
-        )
+        failures = []
+        if config_changes or guest_update.now_changes:
+            failures = guest_update.apply(config_changes)
         guest_update.record()
         remaining = guest_update.remaining_changes(failures)
     shown = guest_update.shown(remaining, options.test)
     status = result(shown, failures, guest_update.warnings)
     if guest_update.is_active():
         paths = {change.path for change in remaining}
-        deferred = [
-            change
-            for change in shown
-            if not (change.live or change.path in paths or _is_always_live(change))
-        ]
+        offline = [change for change in shown if not (change.live or change.path in paths)]
+        deferred = [change for change in offline if not _is_always_live(change)]
         pending.add_to_answer(status, [*guest_update.waiting(remaining), *deferred])
     return status

@@ -127,17 +127,15 @@ def create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> Ta
     description = str(request.description) if request.description else None
     document = xml.DomainSnapshot(name=plan.name, description=description)
     for target, path in plan.disks:
-        document.disks.append(
-            xml.DomainSnapshotDisk(
-                name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
-            )
+        disk = xml.DomainSnapshotDisk(
+            name=target, snapshot=EXTERNAL, type="file", driver_type="qcow2", file=path
         )
+        document.disks.append(disk)
     of_volumes = plan.choice.external and any(disk.kind == "volume" for disk in plan.guest.disks)
     with checkpoints.hidden_checkpoints(plan.domain):
         with quiesce.ensure_thawed(plan.domain, request.quiesce):
-            vir_snapshot = plan.domain.snapshotCreateXML(
-                document.tostring(), _flags(plan.choice, request)
-            )
+            flags = _flags(plan.choice, request)
+            vir_snapshot = plan.domain.snapshotCreateXML(document.tostring(), flags)
         if of_volumes:
             layers.name_paths(conn, plan.domain, vir_snapshot)
     new_snapshot = reader.snapshot(conn, vir_snapshot)
@@ -183,13 +181,10 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
     if not choice.external:
         internal_check.refuse_taken(conn, guest_facts.disks, name)
     disks = tuple(_layers(guest_facts, name, request.images_dir)) if choice.external else ()
-    notes = [
-        *_kind_notes(guest_facts, choice),
-        *_room_notes(conn, domain, guest_facts, choice, disks),
-    ]
-    return _SnapshotPlan(
-        domain, guest_facts, choice, name, disks, (*notes, *snapshot_state.unsaved(conn, domain))
-    )
+    room_notes = _room_notes(conn, domain, guest_facts, choice, disks)
+    unsaved = snapshot_state.unsaved(conn, domain)
+    notes = (*_kind_notes(guest_facts, choice), *room_notes, *unsaved)
+    return _SnapshotPlan(domain, guest_facts, choice, name, disks, notes)
 
 
 def _refuse_without_disks(conn: libvirt.virConnect, guest: rules.SnapshotGuest) -> None:
@@ -201,7 +196,7 @@ def _kind_notes(guest: rules.SnapshotGuest, choice: rules.SnapshotKind) -> Itera
     if choice.reason:
         yield f"the snapshot is external, because {choice.reason}"
     if choice.reason and guest.running:
-        yield (f"the snapshot does not contain the memory: after a revert {guest.name} is shut off")
+        yield f"the snapshot does not contain the memory: after a revert {guest.name} is shut off"
 
 
 def _layers(

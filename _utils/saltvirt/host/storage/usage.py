@@ -416,8 +416,8 @@ class _UsageReader:
         if (definition.guest_label, storage_ref) in self.visited:
             return True
         if self.file_counts.get(uid, 0) >= foreign_guests.MAX_FILES:
-            reason = f"they refer to more than {foreign_guests.MAX_FILES} files"
-            text = f"cannot determine the files of the guests of user {uid}: {reason}"
+            limit = f"they refer to more than {foreign_guests.MAX_FILES} files"
+            text = f"cannot determine the files of the guests of user {uid}: {limit}"
             self.private_doubt(uid, text)
             return False
         self.visited.add((definition.guest_label, storage_ref))
