@@ -171,9 +171,8 @@ def _read_list(path: str) -> str:
         with storage.open_for_reading(path) as file:
             data = file.read(sources.MAX_LIST_BYTES + 1)
     except OSError as exc:
-        raise errors.ImageError(
-            f"cannot read the list of hashes {path}: {exc.strerror or exc}"
-        ) from exc
+        reason = exc.strerror or exc
+        raise errors.ImageError(f"cannot read the list of hashes {path}: {reason}") from exc
     sources.check_list_size(len(data))
     return data.decode("utf-8", "replace")
 
@@ -379,9 +378,8 @@ def fetch(
         return _shared(folder, _ImageRequest(source, client, required, progress or _nothing))
     except OSError as exc:
         kind = errors.Refused if free_space.is_full(exc) else errors.ImageError
-        raise kind(
-            f"cannot fetch {sources.shown(source)} to {cache_dir}: {exc.strerror or exc}"
-        ) from exc
+        shown, reason = sources.shown(source), exc.strerror or exc
+        raise kind(f"cannot fetch {shown} to {cache_dir}: {reason}") from exc
 
 
 def find_local(
@@ -412,9 +410,8 @@ def _translate_errors(source: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        raise errors.ImageError(
-            f"cannot read {sources.shown(source)}: {exc.strerror or exc}"
-        ) from exc
+        shown, reason = sources.shown(source), exc.strerror or exc
+        raise errors.ImageError(f"cannot read {shown}: {reason}") from exc
 
 
 def cached_size_bytes(

@@ -212,9 +212,8 @@ class GuestBuilder(abc.ABC):
 
     def run(self) -> CreatedGuest:
         """Create the guest; the answer of ``virt.init``."""
-        admission.refuse_name_in_use(
-            self.conn, self.guest.name
-        )  # before waiting for the lock of a creation in progress
+        # before waiting for the lock of a creation in progress
+        admission.refuse_name_in_use(self.conn, self.guest.name)
         with self.tools.admission_config.guest(self.VERB, *self.guests()):
             return self.run_locked()
 
@@ -278,9 +277,8 @@ class GuestBuilder(abc.ABC):
         """
         cache_dir, name = self.tools.admission_config.cache_dir, self.guest.name
         disk_leftovers = disk_journal.find_leftovers(self.conn, name)
-        self.leftover = CreationLeftovers.of_disks(
-            [*disk_leftovers.delete, *map(files.real, disk_leftovers.extra_links)]
-        )
+        extra_links = map(files.real, disk_leftovers.extra_links)
+        self.leftover = CreationLeftovers.of_disks([*disk_leftovers.delete, *extra_links])
         self.leftover.locations.update(disk_leftovers.volumes())
         dom = creation.interrupted(self.conn, name)
         if dom is None:
@@ -293,10 +291,8 @@ class GuestBuilder(abc.ABC):
                 f"{purge_plan.keep[path]}; run salt-run virt.repair name={name}"
             )
         recorded_disks = metadata.of_domain(dom).disks
-        self.leftover.add(
-            (d for d in recorded_disks if self.real_path(d) not in purge_plan.keep),
-            purge_plan.delete,
-        )
+        removable = [d for d in recorded_disks if self.real_path(d) not in purge_plan.keep]
+        self.leftover.add(removable, purge_plan.delete)
 
     def real_path(self, own_disk: OwnDisk) -> str:
         """Return the real path of a recorded disk; empty for a volume that does not exist."""
@@ -408,9 +404,8 @@ class GuestBuilder(abc.ABC):
         if build is None:
             return None
         self.tools.report_step("seed", f"seeding disk {build.spec.name}", within_s=SEEDING_S)
-        return self.tools.seed(
-            self.guest.name, build.file, build.format or "raw", self.interfaces()
-        )
+        format = build.format or "raw"
+        return self.tools.seed(self.guest.name, build.file, format, self.interfaces())
 
     def interfaces(self) -> list[dict[str, Any]]:
         """Return the interfaces for network configuration while seeding: dicts with ``mac``."""
@@ -450,7 +445,7 @@ class GuestBuilder(abc.ABC):
     def result(self, pub_key: str | None) -> CreatedGuest:
         """Return the answer of ``virt.init``, as read back from libvirt."""
         tree = stats.tree(self.dom)
-        display = describe.graphics(tree)
+        nics = describe.nics(tree).values()
         return CreatedGuest(
             name=self.dom.name(),
             host=self.conn.getHostname(),
@@ -458,10 +453,9 @@ class GuestBuilder(abc.ABC):
             state=lookup.state(self.dom),
             disks=tuple(self.result_disks(tree)),
             nics=tuple(
-                CreatedNic(nic["mac"], nic["type"], _first_value(nic.get("source")))
-                for nic in describe.nics(tree).values()
+                CreatedNic(n["mac"], n["type"], _first_value(n.get("source"))) for n in nics
             ),
-            graphics=_shown(display),
+            graphics=_shown(describe.graphics(tree)),
             pub_key=pub_key,
             warnings=tuple(self.tools.warnings),
         )
@@ -525,10 +519,8 @@ def reset_genid(built: Domain) -> None:
 def interfaces_of_copy(dom: libvirt.virDomain, original: Domain) -> list[dict[str, Any]]:
     """Return the interfaces of a copy, each with the MAC address of the original's interface."""
     new_interfaces = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)).interfaces
-    return [
-        {"mac": new.mac, "original_mac": old.mac}
-        for new, old in zip(new_interfaces, original.interfaces, strict=True)
-    ]
+    pairs = zip(new_interfaces, original.interfaces, strict=True)
+    return [{"mac": new.mac, "original_mac": old.mac} for new, old in pairs]
 
 
 def _is_same_disk(own_disk: OwnDisk, build: disk_build.DiskBuild) -> bool:

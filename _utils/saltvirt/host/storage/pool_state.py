@@ -171,7 +171,7 @@ class _Change:
         desired_xml, old_xml = self._definitions(spec, undo)
         self.conn.storagePoolDefineXML(desired_xml, 0)
         if self.step.facts.persistent:
-            undo.push("put the pool back", self.conn.storagePoolDefineXML, old_xml, 0)
+            undo.push("restore the pool", self.conn.storagePoolDefineXML, old_xml, 0)
 
     def _make_transient(self, spec: PoolSpec, undo: UndoStack) -> None:
         """Recreate a transient pool, which disappears when it is stopped."""
@@ -179,10 +179,10 @@ class _Change:
         step = self.step
         if step.restarts:
             self.pool.destroy()
-            undo.push("make the pool again", self.conn.storagePoolCreateXML, old_xml, 0)
+            undo.push("recreate the pool", self.conn.storagePoolCreateXML, old_xml, 0)
         if step.facts.persistent:
             self.pool.undefine()
-            undo.push("put the pool back", self.conn.storagePoolDefineXML, old_xml, 0)
+            undo.push("restore the pool", self.conn.storagePoolDefineXML, old_xml, 0)
         if step.restarts or not step.facts.active:
             build = spec.type in _BUILT
             flags = libvirt.VIR_STORAGE_POOL_CREATE_WITH_BUILD if build else 0
@@ -381,7 +381,7 @@ def _delete(
         if changes.get("deleted"):
             if not persistent:  # it disappeared when it was stopped, and libvirt needs a definition
                 pool = conn.storagePoolDefineXML(definition.tostring())
-                undo.push("forget the pool again", pool.undefine)
+                undo.push("undefine the pool again", pool.undefine)
             pools.delete(pool)
         undo.success()
     if persistent or changes.get("deleted"):

@@ -81,11 +81,9 @@ def infos(
         if "error" in volumes and not isinstance(volumes["error"], dict):
             infos_by_pool[pool_name] = volumes
             continue
-        shown = {
-            key: {**volume, "used_by": used.guests(usage.keys(conn, pool_name, key, volume))}
-            for key, volume in volumes.items()
-            if name is None or key == str(name)
-        }
+        shown = {key: volumes[key] for key in volumes if name is None or key == str(name)}
+        for key, volume in shown.items():
+            volume["used_by"] = used.guests(usage.keys(conn, pool_name, key, volume))
         if shown:
             infos_by_pool[pool_name] = shown
     return infos_by_pool
@@ -260,10 +258,9 @@ def refuse_written(
     """
     name, path = volume.name(), volume.path()
     used, keys = usage.read(conn, sibling_paths=[path]), usage.keys_of_volume(conn, volume)
-    if used.running(keys):
+    if running := ", ".join(used.running(keys)):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running(keys))}: shut it down "
-            f"first"
+            f"volume {name} in {pool} is open in {running}: shut it down first"
         )
     open_reason = usage.open_reason(conn, path)
     if open_reason:
@@ -334,14 +331,11 @@ def _keep_reason(used: usage.Usage, keys: frozenset[Key], to_delete: Collection[
     """Return the reason for keeping a volume; None if it is proven to be unused."""
     guests, all_users = used.guests(keys), used.users_of(keys, to_delete)
     if guests:
-        return (
-            "it is a disk, or the backing file of a disk, of "
-            f"{confidential.sensitive_names(guests)}"
-        )
+        owners = confidential.sensitive_names(guests)
+        return f"it is a disk, or the backing file of a disk, of {owners}"
     if all_users:
         return f"it is the backing file of {', '.join(all_users)}"
-    reason = used.keep_reason(keys, to_delete)
-    return reason
+    return used.keep_reason(keys, to_delete)
 
 
 def resize(
@@ -394,17 +388,14 @@ def clone(
     volume = lookup(conn, pool, name)
     target = pools.lookup(conn, target_pool or pool)
     used, keys = users(conn, volume)
-    if used.running(keys):
+    if running := ", ".join(used.running(keys)):
         raise errors.InvalidInput(
-            f"volume {name} in {pool} is open in {', '.join(used.running(keys))}: shut it down "
-            f"first"
+            f"volume {name} in {pool} is open in {running}: shut it down first"
         )
     volume_content.refuse_foreign(conn, volume)
     is_local_file = connection.is_local(conn) and files.is_regular(volume.path())
-    paths, action = (
-        [volume.path()] if is_local_file else [],
-        f"clone volume {name} in storage pool {pool}",
-    )
+    paths = [volume.path()] if is_local_file else []
+    action = f"clone volume {name} in storage pool {pool}"
     with translated(action), unchanged_disks.UnchangedDisks(f"storage pool {pool}", paths):
         answers.pool(target)
         pools.refuse_unmounted(conn, target)
