@@ -156,10 +156,8 @@ def list_storage_users(
     from saltvirt.host.storage import usage  # noqa: PLC0415 - needs the binding
 
     try:
-        identities = [
-            sharing.FileIdentity.from_answer(identity, "places")
-            for identity in request.places.values()
-        ]
+        places = request.places.values()
+        identities = [sharing.FileIdentity.from_answer(place, "places") for place in places]
     except errors.BadAnswer as exc:
         raise errors.InvalidInput(exc.text) from exc
     images = admission.AdmissionConfig.configured(host.config).images_dir

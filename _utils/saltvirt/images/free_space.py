@@ -37,11 +37,9 @@ class SpaceGuard:
         if max(done_bytes, total_bytes or 0) > MAX_BYTES:
             raise errors.Refused(f"{self._label} is larger than {human_bytes(MAX_BYTES)}")
         disk = shutil.disk_usage(self._folder)
-        missing_bytes = (
-            max(_CHECK_STEP_BYTES, (total_bytes or 0) - done_bytes)
-            if not total_bytes or done_bytes < total_bytes
-            else 0
-        )
+        missing_bytes = 0
+        if not total_bytes or done_bytes < total_bytes:
+            missing_bytes = max(_CHECK_STEP_BYTES, (total_bytes or 0) - done_bytes)
         reserve_bytes = min(_RESERVED_BYTES, disk.total // 20)
         if missing_bytes + reserve_bytes > disk.free:
             size = (

@@ -190,9 +190,10 @@ def network_config(nics: Iterable[Nic]) -> str:
         if nic.get("addresses"):
             entry["dhcp4"] = False
             entry["addresses"] = list(nic["addresses"])
+            gateways = nic.get("gateways") or ()
             routes = [
                 {"to": "::/0" if ":" in gateway else "0.0.0.0/0", "via": gateway}
-                for gateway in nic.get("gateways") or ()
+                for gateway in gateways
             ]
             if routes:
                 entry["routes"] = routes

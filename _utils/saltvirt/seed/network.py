@@ -118,11 +118,8 @@ def _stanza(name: str, nic: Nic) -> Iterator[str]:
 
 def _ifupdown(tree: GuestFiles, nics: Sequence[Nic]) -> None:
     """Write all interfaces, with names that do not depend on their slots."""
-    lines = [
-        "# Written by Salt Virt when this guest was created.",
-        "auto lo",
-        "iface lo inet loopback",
-    ]
+    header = "# Written by Salt Virt when this guest was created."
+    lines = [header, "auto lo", "iface lo inet loopback"]
     for number, nic in enumerate(nics):
         name = f"virt{number}"
         link = f"[Match]\nMACAddress={nic['mac']}\n[Link]\nName={name}\n"

@@ -177,12 +177,8 @@ class SnapshotTree:
 
     def below(self, layer: str) -> set[str]:
         """The backing files of an overlay, as far as the snapshots contain them."""
-        bases = {
-            disk.layer: disk.base
-            for snapshot in self._named.values()
-            for disk in snapshot.disks
-            if disk.layer and disk.base
-        }
+        disks = [disk for snapshot in self._named.values() for disk in snapshot.disks]
+        bases = {disk.layer: disk.base for disk in disks if disk.layer and disk.base}
         places: set[str] = set()
         while layer in bases and bases[layer] not in places:
             layer = bases[layer]

@@ -148,8 +148,5 @@ def vm_netstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, 
 def vm_diskstats(conn: libvirt.virConnect, name: str | None = None) -> dict[str, dict[str, int]]:
     """Return the sums of the counters of all disks of each active domain since it started."""
     readings = stats.read(conn, name)
-    return {
-        guest: _summed(reading.stats, "block", _DISK)
-        for guest, reading in readings.items()
-        if reading.active or name
-    }
+    shown = {guest: reading for guest, reading in readings.items() if reading.active or name}
+    return {guest: _summed(reading.stats, "block", _DISK) for guest, reading in shown.items()}

@@ -96,10 +96,8 @@ def _is_older(dom: libvirt.virDomain, path: str) -> bool:
         written = os.stat(path).st_mtime
     except OSError:
         return True
-    return any(
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written)) < created
-        for created in created_times
-    )
+    written_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(written))
+    return any(written_at < created for created in created_times)
 
 
 def _incomplete_since(trees: Iterable[ElementTree.Element]) -> list[str]:

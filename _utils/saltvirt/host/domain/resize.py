@@ -136,10 +136,9 @@ def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str)
     """Raise Refused if another guest uses the disk or is based on it. Disks that are marked as
     shareable may be grown."""
     path = _find(conn, dom, target).path
-    shareable = any(
-        target in nodes and nodes[target].find("shareable") is not None
-        for nodes in (_nodes(dom, 0), _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE))
-    )
+    definitions = [_nodes(dom, 0), _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE)]
+    disks = [nodes[target] for nodes in definitions if target in nodes]
+    shareable = any(disk.find("shareable") is not None for disk in disks)
     if not path or shareable:
         return
     used = usage.read(conn, dom.UUIDString(), images=False)

@@ -45,10 +45,8 @@ def png_of_ppm(data: bytes, widest: int | None = None) -> bytes:
     if len(pixels) < row * height:
         raise errors.OperationFailed("the image from the hypervisor is truncated")
     step = -(-width // (widest or width))
-    lines = [
-        _subsample(pixels[offset : offset + row], step)
-        for offset in range(0, row * height, row * step)
-    ]
+    offsets = range(0, row * height, row * step)
+    lines = [_subsample(pixels[offset : offset + row], step) for offset in offsets]
     rows = b"".join(b"\0" + line for line in lines)
     header = struct.pack(">IIBBBBB", len(lines[0]) // 3, len(lines), 8, 2, 0, 0, 0)
     return (

@@ -16,12 +16,10 @@ def global_addresses(name: str | None = None) -> list[str]:
         output = subprocess.run(argv, check=True, capture_output=True, timeout=10).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    addresses = [
-        entry["local"]
-        for link in json.loads(output or b"[]")
-        for entry in link.get("addr_info", ())
-        if entry.get("scope") == "global" and entry.get("local")
-    ]
+    links = json.loads(output or b"[]")
+    entries = [entry for link in links for entry in link.get("addr_info", ())]
+    global_entries = [entry for entry in entries if entry.get("scope") == "global"]
+    addresses = [entry["local"] for entry in global_entries if entry.get("local")]
     if name is None:
         return addresses
     resolved = set()

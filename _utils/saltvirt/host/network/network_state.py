@@ -153,10 +153,8 @@ def remove(
     outcome.switch("active", active, False, "stopped")
     outcome.switch("defined", True, False, "removed")
     if stopped_guests := lookup.off_with_source(conn, "interface", "network", str(name)):
-        outcome.notes.append(
-            f"{confidential.sensitive_names(stopped_guests)} cannot be started without it: each "
-            f"has an interface on it"
-        )
+        names = confidential.sensitive_names(stopped_guests)
+        outcome.notes.append(f"{names} cannot be started without it: each has an interface on it")
     if not test:
         if active:
             networks.stop(network)

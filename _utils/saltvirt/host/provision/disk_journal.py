@@ -179,11 +179,8 @@ def unfinished(conn: libvirt.virConnect) -> dict[str, OrphanedDisks]:
             leftovers = _classify(conn, entry.disks)
             paths = sorted([*leftovers.delete, *leftovers.extra_links, *leftovers.shared])
             if paths or leftovers.keep:
-                unsure = {
-                    path: reason
-                    for path, reason in leftovers.keep.items()
-                    if path not in leftovers.shared
-                }
+                keep, shared = leftovers.keep, leftovers.shared
+                unsure = {path: reason for path, reason in keep.items() if path not in shared}
                 dead_disks[name] = OrphanedDisks(entry.operation, tuple(paths), unsure)
     return dead_disks
 
@@ -217,11 +214,8 @@ def remove(conn: libvirt.virConnect, name: str, unused: Collection[str] = ()) ->
                 log.info("%s, created for %s by %s, was deleted", path, name, entry.operation)
         for path in leftovers.extra_links:
             undo_disks.remove_file(path)
-    _store(
-        _path(name),
-        entry,
-        [disk for disk, paths in leftovers.disks if {*paths} & {*leftovers.keep}],
-    )
+    remaining = [disk for disk, paths in leftovers.disks if {*paths} & {*leftovers.keep}]
+    _store(_path(name), entry, remaining)
     return leftovers
 
 

@@ -183,10 +183,8 @@ def plan(
 
     freed_locations: as in plan_disk. Raises NotFound, AlreadyExists, InvalidInput.
     """
-    builds = [
-        plan_disk(conn, disk, spec.name, images_dir, virt_type, freed_locations)
-        for disk in spec.disks or ()
-    ]
+    options = (spec.name, images_dir, virt_type, freed_locations)
+    builds = [plan_disk(conn, disk, *options) for disk in spec.disks or ()]
     paths = [build.path for build in builds if build.path]
     for path in paths:
         if paths.count(path) > 1:

@@ -43,10 +43,8 @@ class MinionTools:
 
         verb: the operation, for progress events. A rename keeps the machine-id and SSH host keys.
         """
-        report_step, hypervisor = (
-            self._step_reporter(name, verb),
-            minion.Hypervisor(self.functions, self.opts),
-        )
+        report_step = self._step_reporter(name, verb)
+        hypervisor = minion.Hypervisor(self.functions, self.opts)
         request = _seed_request(deploy, same_system=verb == "rename")
         turn = download_slot.slot_factory(self.ask, lambda text: report_step("image", text))
         tools = guest_builder.Tools(

@@ -155,10 +155,8 @@ class GuestRename:
         builds = [disk_build.DiskBuild(DiskSpec(), path=path) for path in paths]
         with UndoStack() as undo:
             # under both names, so that the next guest of either name finds leftovers
-            notes = [
-                disk_journal.DiskJournal(n, "virt.rename", builds)
-                for n in (self.guest.name, self.old)
-            ]
+            names_to_record = (self.guest.name, self.old)
+            notes = [disk_journal.DiskJournal(n, "virt.rename", builds) for n in names_to_record]
             undo.push("remove the names", self._end, notes, undo.failed)
             for move in moves:
                 if move is self.variables and not os.path.lexists(move.old):

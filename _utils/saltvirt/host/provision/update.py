@@ -229,10 +229,8 @@ class Update:
 
         These are the changes of the definition, and those that only the running guest lacked.
         """
-        lacks, live_paths, defined = (
-            {item.path for item in change_group}
-            for change_group in (remaining, self.now_changes, self.config_changes)
-        )
+        groups = (remaining, self.now_changes, self.config_changes)
+        lacks, live_paths, defined = ({item.path for item in group} for group in groups)
         paths = {item.path for item in self.waiting(remaining)}
         visible = []
         for change in self.config_changes:

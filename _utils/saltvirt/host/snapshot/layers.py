@@ -138,10 +138,8 @@ def _recreate_layers(
     The guest is stopped once the new files exist.
     """
     with contextlib.ExitStack() as stack:
-        new_paths = {
-            layer_file.path: stack.enter_context(clone.part_of(layer_file.path))
-            for layer_file in layer_list
-        }
+        paths = [layer_file.path for layer_file in layer_list]
+        new_paths = {path: stack.enter_context(clone.part_of(path)) for path in paths}
         for layer in layer_list:
             layer.recreate_in(new_paths[layer.path])
         stop(domain)

@@ -466,10 +466,8 @@ def _revert_files(
         vir_snapshots[snapshot_name] for snapshot_name in plan.deleted
     )
     if tree[plan.name].external:
-        layers_removed = [
-            vir_snapshots[snapshot_name]
-            for snapshot_name in (plan.name, *tree.descendants(plan.name))
-        ]
+        removed_names = (plan.name, *tree.descendants(plan.name))
+        layers_removed = [vir_snapshots[snapshot_name] for snapshot_name in removed_names]
         changed |= affected_files.layers(layers_removed) | affected_files.current_sources(
             domain, vir_snapshots[plan.name]
         )

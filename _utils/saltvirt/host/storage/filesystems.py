@@ -54,10 +54,8 @@ def parse(rows: Iterable[str]) -> dict[str, MountedFilesystem]:
         old = points.get(entry.number, entry.mount_point)
         points[entry.number] = min(old, entry.mount_point, key=lambda p: (len(p), p))
     return {
-        entry.mount_point: MountedFilesystem(
-            entry.mount_point, points[entry.number], entry.kind, entry.source
-        )
-        for entry in entries
+        e.mount_point: MountedFilesystem(e.mount_point, points[e.number], e.kind, e.source)
+        for e in entries
     }
 
 

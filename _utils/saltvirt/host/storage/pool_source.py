@@ -48,11 +48,8 @@ def _on_server(
     ]
     parent_name = source.findtext("name") if kind != "sheepdog" else None
     folder = source.find("dir")
-    parts = [
-        parent_name,
-        (folder.get("path") or "").strip("/") if folder is not None else "",
-        volume,
-    ]
+    folder_path = (folder.get("path") or "").strip("/") if folder is not None else ""
+    parts = [parent_name, folder_path, volume]
     name, auth = "/".join(part for part in parts if part), _auth(conn, source.find("auth"))
     server = NetworkSourceSpec(protocol=kind, name=name, hosts=hosts, auth=auth)
     return Source(server=server, direct=True)

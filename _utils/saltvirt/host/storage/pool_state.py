@@ -235,9 +235,9 @@ def remove(
     outcome.changes["undefined"] = True
     outcome.actions.append("purged" if purge else "removed; its content is not deleted")
     if stopped_guests := lookup.off_with_source(conn, "disk", "pool", str(name)):
+        names = confidential.sensitive_names(stopped_guests)
         outcome.notes.append(
-            f"{confidential.sensitive_names(stopped_guests)} cannot start without it: "
-            "each has a disk that is defined as a volume of it"
+            f"{names} cannot start without it: each has a disk that is defined as a volume of it"
         )
     if not test:
         with translated(f"delete storage pool {name}"):

@@ -178,11 +178,9 @@ def build(conn: libvirt.virConnect, pool: libvirt.virStoragePool, overwrite: boo
             return True
         flags = 0
         if kind in _FORMATTED:
-            flags = (
-                libvirt.VIR_STORAGE_POOL_BUILD_OVERWRITE
-                if overwrite
-                else libvirt.VIR_STORAGE_POOL_BUILD_NO_OVERWRITE
-            )
+            flags = libvirt.VIR_STORAGE_POOL_BUILD_NO_OVERWRITE
+            if overwrite:
+                flags = libvirt.VIR_STORAGE_POOL_BUILD_OVERWRITE
         answers.pool(pool)
         try:
             pool.build(flags)

@@ -33,10 +33,11 @@ KEY = f"{paths.STATE}/secret-key"
 
 def find(conn: libvirt.virConnect, secret_xml: Secret) -> libvirt.virSecret | None:
     """Return the virSecret with the usage of this Secret, or None."""
-    kind = {
+    kinds = {
         "ceph": libvirt.VIR_SECRET_USAGE_TYPE_CEPH,
         "iscsi": libvirt.VIR_SECRET_USAGE_TYPE_ISCSI,
-    }[secret_xml.usage_type or ""]
+    }
+    kind = kinds[secret_xml.usage_type or ""]
     try:
         return conn.secretLookupByUsage(kind, secret_xml.usage or "")
     except libvirt.libvirtError as exc:
