@@ -155,9 +155,9 @@ def list_storage_users(
     from saltvirt.host.provision import admission  # noqa: PLC0415 - needs the binding
     from saltvirt.host.storage import usage  # noqa: PLC0415 - needs the binding
 
+    read = sharing.FileIdentity.from_answer
     try:
-        places = request.places.values()
-        identities = [sharing.FileIdentity.from_answer(place, "places") for place in places]
+        identities = [read(identity, "places") for identity in request.places.values()]
     except errors.BadAnswer as exc:
         raise errors.InvalidInput(exc.text) from exc
     images = admission.AdmissionConfig.configured(host.config).images_dir

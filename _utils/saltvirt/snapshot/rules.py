@@ -262,7 +262,7 @@ def invalidated(tree: SnapshotTree, name: str) -> set[str]:
         if stands_on & changed or (target.external and snapshot.inside & target.layers):
             lost_names.add(snapshot.name)
     descendants = tree.descendants(name)
-    above = {other for other in descendants if target.external or tree[other].external}
+    above = {child for child in descendants if target.external or tree[child].external}
     return (lost_names | above) - {name}
 
 

@@ -280,7 +280,7 @@ class DiskMatch:
     def _is_own(self, disk: Disk) -> bool:
         """Return whether the disk was created for the guest, or is a snapshot layer of such a
         disk."""
-        own_disks = [own for own in self.actual.record.disks if own.target == disk.target]
+        own_disks = [d for d in self.actual.record.disks if d.target == disk.target]
         if any(owns(own_disk, disk) for own_disk in own_disks):
             return True
         if not own_disks or not disk.source.file or disk.driver_type != "qcow2":

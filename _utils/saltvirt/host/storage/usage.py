@@ -125,8 +125,8 @@ class Usage:
         unknown = [*self.unknown, *images] or self._private(paths)
         if unknown:
             hidden_count = len(unknown) - _MAX_SHOWN
-            more = [f"and {hidden_count} more"] if hidden_count > 0 else []
-            shown = "; ".join([*unknown[:_MAX_SHOWN], *more])
+            rest = [f"and {hidden_count} more"] if hidden_count > 0 else []
+            shown = "; ".join([*unknown[:_MAX_SHOWN], *rest])
             shown = confidential.sensitive(shown, confidential.REASONS)
             return f"it cannot be proven to be unused: {shown}"
         return None

@@ -57,7 +57,7 @@ def made(at, note, path=None, data=b"half"):
 def test_a_note_says_who_makes_what(at):
     note = disk_journal.DiskJournal("web1", "virt.update", [work(at.own), work(None, "there", "v")])
     told = disk_journal.read("web1")
-    assert (told.what, metadata.works(told.worker)) == ("virt.update", True)
+    assert (told.operation, metadata.works(told.worker)) == ("virt.update", True)
     mark = told.disks[0].mark
     assert len(mark) == 32
     with open(disk_journal._path("web1"), encoding="utf-8") as file:
