@@ -141,6 +141,10 @@ def _keys(kind: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in fields if _TRANSIENT not in field.metadata]
 
 
+# maximum length of a key in a message
+_KEY_LENGTH = 200
+
+
 class ValidationError(Exception):
     """An invalid value in plain data."""
 
@@ -150,7 +154,8 @@ class ValidationError(Exception):
         self.keys: list[str] = []
 
     def __str__(self) -> str:
-        return f"{'.'.join(reversed(self.keys)) or 'it'} is not {self.expected}"
+        path = ".".join(key[:_KEY_LENGTH] for key in reversed(self.keys))
+        return f"{path or 'it'} is not {self.expected}"
 
 
 def mismatch(data: object, message_type: type[Message]) -> str | None:

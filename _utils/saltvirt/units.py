@@ -56,6 +56,11 @@ def parse_kib(value: object, default_unit: str = "MiB", argument: str = "memory"
     return size // 1024
 
 
+def is_number(text: str) -> bool:
+    """Return whether the text is a whole number: ASCII digits, at most as many as a size has."""
+    return _COUNT.fullmatch(text) is not None
+
+
 def parse_count(value: Any, argument: str = "cpu") -> int:
     """A positive whole number, as int. Raises InvalidInput."""
     if isinstance(value, bool) or not _COUNT.fullmatch(number_text(value)):

@@ -14,7 +14,7 @@ import urllib.request
 from typing import IO, TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.images import free_space, http_answer
 from saltvirt.images.sources import MAX_LIST_BYTES, check_list_size, shown
 from saltvirt.system import boot
@@ -234,7 +234,7 @@ class Ftp:
             attempt += 1
 
     def _resume(self, source: str, target: str, version: Version, progress: Progress) -> None:
-        total = int(version["size"]) if version["size"].isdigit() else 0
+        total = int(version["size"]) if units.is_number(version["size"]) else 0
         goes_on = "changed" in version and _size(target) < (total or _size(target) + 1)
         with self._session(source) as (ftp, path), open(target, "ab" if goes_on else "wb") as file:
 
@@ -273,7 +273,9 @@ def read_list(url: str) -> str:
             data = reply.read(MAX_LIST_BYTES + 1)
             check_list_size(len(data))
             announced = reply.headers.get("Content-Length", "")
-            if announced.isdigit() and len(data) < int(announced):  # read() is content with fewer
+            if units.is_number(announced) and len(data) < int(
+                announced
+            ):  # read() is content with fewer
                 raise http.client.IncompleteRead(data, int(announced) - len(data))
     except _BROKEN as exc:
         raise _failed(url, exc) from exc

@@ -1,5 +1,6 @@
 """Real files, a real qemu-img and a real web server, without libvirt and root."""
 
+import contextlib
 import email.message
 import errno
 import fcntl
@@ -1067,23 +1068,36 @@ def test_a_second_download_moves_nothing_and_a_new_version_is_noticed(tmp_path, 
     assert cache.fetch(address, tmp_path / "images").path != first.path
 
 
-@pytest.mark.parametrize(
-    "said", [b"200 OK\r\nContent-Length: much", b"302 Found\r\nLocation: http://[", b"nothing"]
-)
-def test_a_server_that_speaks_nonsense_is_one_line(tmp_path, monkeypatch, said):
+@contextlib.contextmanager
+def nonsense(said):
+    """The address of a server that answers each request with these lines of a header."""
+
     class Nonsense(socketserver.BaseRequestHandler):
         def handle(self):
             self.request.recv(4096)
             self.request.sendall(b"HTTP/1.1 " + said + b"\r\n\r\nimage")
 
-    monkeypatch.setattr(web_of, "_PAUSE_S", 0)
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Nonsense) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            with pytest.raises(errors.ImageError, match="cannot fetch"):
-                cache.fetch(f"http://127.0.0.1:{server.server_address[1]}/a.img", tmp_path)
+            yield f"http://127.0.0.1:{server.server_address[1]}/a.img"
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "said", [b"200 OK\r\nContent-Length: much", b"302 Found\r\nLocation: http://[", b"nothing"]
+)
+def test_a_server_that_speaks_nonsense_is_one_line(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(web_of, "_PAUSE_S", 0)
+    with nonsense(said) as address, pytest.raises(errors.ImageError, match="cannot fetch"):
+        cache.fetch(address, tmp_path)
+
+
+@pytest.mark.parametrize("length", [b"\xb2", b"1" * 5000])
+def test_a_list_whose_length_is_no_number_is_read(length):
+    with nonsense(b"200 OK\r\nContent-Length: " + length) as address:
+        assert web_of.read_list(address) == "image"
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9/\u00fc", "http://.a/x", "ftp://.a/x"])

@@ -105,7 +105,7 @@ def _parse_failback(value: object) -> bool | str:
 
 
 def _parse_count(value: object, key: str) -> int:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 8:
+    if isinstance(value, str) and units.is_number(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
         raise errors.InvalidInput(
@@ -116,7 +116,7 @@ def _parse_count(value: object, key: str) -> int:
 
 def _parse_silent_s(value: object) -> int:
     minimum, maximum = _MIN_SILENT_S, _MAX_SILENT_S
-    seconds = int(value) if isinstance(value, str) and value.isdecimal() else value
+    seconds = int(value) if isinstance(value, str) and units.is_number(value) else value
     if (
         isinstance(seconds, int)
         and not isinstance(seconds, bool)

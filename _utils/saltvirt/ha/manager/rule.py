@@ -138,7 +138,7 @@ def _ranks(value: object) -> dict[str, int]:
         raise errors.InvalidInput(f"hosts must be host:rank,…, not {units.short_repr(value)}")
     ranks = {}
     for host, rank_value in value.items():
-        digits = isinstance(rank_value, str) and rank_value.isdecimal() and len(rank_value) < 8
+        digits = isinstance(rank_value, str) and units.is_number(rank_value)
         rank = int(rank_value) if digits else rank_value
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank <= RANKS:
             raise errors.InvalidInput(

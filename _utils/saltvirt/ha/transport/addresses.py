@@ -26,6 +26,6 @@ def parse(text: str, port: int) -> tuple[str, int]:
     host, _, port_text = text.rpartition(":")
     if not host or text.endswith("]") or (":" in host and not host.endswith("]")):
         host, port_text = text, str(port)
-    if not port_text.isdigit() or not 0 < int(port_text) < 65536 or not host.strip("[]"):
+    if not units.is_number(port_text) or not 0 < int(port_text) < 65536 or not host.strip("[]"):
         raise errors.InvalidInput(f"{units.short_repr(text)} is neither ADDRESS nor ADDRESS:PORT")
     return ip(units.short_repr(text), host.strip("[]")), int(port_text)

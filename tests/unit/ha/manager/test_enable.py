@@ -266,6 +266,7 @@ def test_the_same_again_is_nothing(cloud):
     {"failback": "yes"}, {"failback": 1}, {"failback": []},
     {"state": "ignored"}, {"state": 7}, {"group": {}},
     {"agent_silent_s": 29}, {"agent_silent_s": True}, {"agent_silent_s": "long"},
+    {"agent_silent_s": "9" * 5000},
 ))  # fmt: skip
 def test_what_is_no_wish_is_refused(cloud, asked):
     with pytest.raises((errors.InvalidInput, errors.NotFound)):
