@@ -10,9 +10,11 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.ha.agent import definitions, settings
 from saltvirt.ha.agent import inbox as of_agent
 from saltvirt.ha.agent.fencing import FenceRunner
 from saltvirt.ha.agent.service import Service
+from saltvirt.ha.fencing import setting
 from saltvirt.ha.fencing.setting import FenceReply, FenceRequest, FenceSetting
 from saltvirt.ha.manager import inbox as of_master
 from saltvirt.ha.manager.definitions import DefinitionStore
@@ -28,8 +30,9 @@ from saltvirt.ha.model.messages import (
     LeaderMessage,
 )
 from saltvirt.ha.model.registry import GuestLocation, HaGuestRecord, HostRecord, Registry
-from saltvirt.ha.transport import frames
+from saltvirt.ha.transport import addresses, frames
 from tests.functional import hostile
+from tests.strategies import TEXT, cut, parsed_or_refused, twisted
 
 XML = "<domain type='kvm'><name>web1</name><uuid>u</uuid><memory>9</memory><vcpu>1</vcpu></domain>"
 REGISTRY = Registry(
@@ -55,6 +58,11 @@ WORDS = {
     frames.INCOMING: {"guest": "web1", "epoch": 1},
     frames.INCOMING_ANSWER: {"guest": "web1", "epoch": 1, "yes": True},
 }  # fmt: skip
+SETTINGS = {
+    "host": "hv1", "members": {"hv1": "10.0.0.1", "hv2": "10.0.0.2:17000"}, "masters": ["salt"],
+    "policy": {"watchdog_s": 20},
+}  # fmt: skip
+FENCE = {"agent": "fence_ipmilan", "options": {"ip": "10.0.0.9"}, "from": ["hv2"]}
 SLOW = bool(os.environ.get("SLOW"))
 VALUES = tuple(one for one in hostile.VALUES if SLOW or not isinstance(one, str) or len(one) < 1000)
 MORE = ("\ud800", hostile.nested(150), hostile.nested(320), hostile.nested(480), 10**400, 1e308)
@@ -167,3 +175,19 @@ def test_a_master_takes_no_harm(kind, tmp_path):
     hold(kind, hear)
     for line in HaJournal(opts).last(10):
         assert line["kind"] == "host" and line["name"] == "hv1"
+
+
+test_it_is_parsed_or_refused_in_one_line = parsed_or_refused({
+    "heartbeat": (twisted(WORDS[frames.BEAT]), lambda data: Heartbeat.from_answer(data, "hv1")),
+    "call": (twisted(WORDS[frames.CALL]), lambda data: LeaderMessage.from_answer(data, "m")),
+    "frame": (
+        cut(json.dumps({"kind": "beat", "body": {"host": "x"}})),
+        lambda text: frames.parse(text.encode("utf-8", "surrogatepass"), "x"),
+    ),
+    "settings": (twisted(SETTINGS), lambda data: settings.parse(data, "ha.json")),
+    "address": (
+        TEXT | cut("10.0.0.1:17000") | cut("[::1]:17"), lambda text: addresses.parse(text, 1),
+    ),
+    "fence": (twisted(FENCE), lambda data: setting.parse("hv1", data)),
+    "definition": (cut(XML), lambda text: definitions.parse("web1", text)),
+})  # fmt: skip
