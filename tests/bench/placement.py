@@ -48,7 +48,10 @@ def outputter():
 
 
 def place(answers):
-    hosts = [facts.host_from_inventory(name, data) for name, data in answers.items()]
+    hosts = [
+        facts.host_of(name, facts.Inventory.from_answer(data, name))
+        for name, data in answers.items()
+    ]
     request = facts.PlacementRequest("new", vcpus=4, memory_kib=8 * 2**20, groups=("g1",),
                             by_profile=True)  # fmt: skip
     return choose.choose(hosts, request, policy.PlacementPolicy())

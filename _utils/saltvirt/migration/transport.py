@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from saltvirt.errors import InvalidInput
 
-TLS_PORT = 16514
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _URI = re.compile(
     rf"qemu(?:\+(?P<scheme>tls|ssh|tcp))?://(?:(?P<user>[A-Za-z0-9_.-]+)@)?(?P<host>{_HOST})"

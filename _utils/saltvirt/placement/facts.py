@@ -309,18 +309,6 @@ class Host:
         """free_store_bytes of the images folder."""
         return self.free_store_bytes(policy, self.images_store)
 
-    def free_pool_bytes(self, policy: PlacementPolicy, name: str) -> float:
-        """free_store_bytes of a storage pool."""
-        return self.free_store_bytes(policy, self.pool_store(name))
-
-
-def host_from_inventory(name: str, data: object) -> Host:
-    """The Host from the plain data of ``virt.inventory``.
-
-    Raises BadAnswer that names the key, and the errors of host_of.
-    """
-    return host_of(name, Inventory.from_answer(data, name))
-
 
 def host_of(name: str, inventory: Inventory) -> Host:
     """The Host of that name from its Inventory.

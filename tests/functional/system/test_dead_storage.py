@@ -24,6 +24,7 @@ from saltvirt.placement import facts, policy
 from saltvirt.placement.filters import disk as disk_filter
 from saltvirt.placement.filters import pools as pools_filter
 from saltvirt.system import bounded_io, file_probe, mounts
+from tests.fakes import inventory as inventories
 from tests.functional import hung, hung_disk
 from tests.functional.host.storage.test_usage import create, disk, place  # noqa: F401
 
@@ -418,7 +419,7 @@ def test_libvirt_is_not_asked_for_the_statistics_of_disks_there(dead, place):  #
 
 def test_no_guest_is_placed_there(dead, place):  # noqa: F811
     place.pool("nas", dead, start=True)
-    host = facts.host_from_inventory("hv1", read(place.conn, f"{dead}/images"))
+    host = inventories.host("hv1", read(place.conn, f"{dead}/images"))
     request = facts.PlacementRequest("web1", 1, 1, pools={"nas": 1}, disk_bytes=1)
     words = pools_filter.reason(host, request, policy.PlacementPolicy())
     assert words == f"pool nas is on {dead}, which does not respond"

@@ -17,6 +17,7 @@ from saltvirt.placement.facts import (
     StoragePool,
     StorageSpace,
 )
+from tests.fakes import inventory as inventories
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -139,8 +140,8 @@ def test_a_shared_pool_is_promised_once_for_all_its_hosts():
     cloud = account.after_placement(
         cloud, "hv1", replace(wants, pools={"nfs": 25 * GIB}), guest("new")
     )
-    assert cloud["hv2"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
-    assert cloud["hv1"].free_pool_bytes(PLAIN, "nfs") == 5 * GIB
+    assert cloud["hv2"].free_store_bytes(PLAIN, cloud["hv2"].pool_store("nfs")) == 5 * GIB
+    assert cloud["hv1"].free_store_bytes(PLAIN, cloud["hv1"].pool_store("nfs")) == 5 * GIB
 
 
 def test_a_host_is_told_what_others_promise():
@@ -149,7 +150,8 @@ def test_a_host_is_told_what_others_promise():
     seen = account.joined([alone, other])[0]
     terms = account.terms(seen, PLAIN)
     assert terms.elsewhere == {"nfs nas:/vm": 40 * GIB}
-    assert account.with_reserved(alone, terms.elsewhere).free_pool_bytes(PLAIN, "nfs") == 30 * GIB
+    with_others = account.with_reserved(alone, terms.elsewhere)
+    assert with_others.free_store_bytes(PLAIN, with_others.pool_store("nfs")) == 30 * GIB
     assert "elsewhere" not in account.terms(host(), PLAIN).to_answer()
     assert account.terms(account.joined([alone])[0], PLAIN).elsewhere == {}, "nobody else has it"
     local = host(stores={"/x": StorageSpace(GIB, GIB, elsewhere_bytes=7)})
@@ -236,7 +238,7 @@ def test_a_policy_travels_as_plain_data():
 )
 def test_what_a_hosts_configuration_has_wrong_is_named(data, words):
     with pytest.raises(InvalidInput, match=words):
-        facts.host_from_inventory("hv1", {"cpus": 1, "memory_kib": 1, **data})
+        inventories.host("hv1", {"cpus": 1, "memory_kib": 1, **data})
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan"), 1e308, -1, True])

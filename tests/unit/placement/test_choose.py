@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.errors import InvalidInput
-from saltvirt.placement import choose, facts, policy
+from saltvirt.placement import choose, policy
 from saltvirt.placement.facts import Guest, Host, PlacementRequest
+from tests.fakes import inventory as inventories
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
@@ -116,7 +117,7 @@ def test_a_host_may_have_its_own_ratio():
 
 
 def test_inventory_to_facts():
-    found = facts.host_from_inventory(
+    found = inventories.host(
         "hv1",
         {
             "cpus": 2, "memory_kib": 1024, "types": ["qemu"], "bridges": ["br0"],

@@ -11,6 +11,7 @@ import pytest
 
 from saltvirt.placement import choose, facts, filters, policy, weights
 from tests import golden
+from tests.fakes import inventory as inventories
 
 HOME = golden.HOME / "clusters"
 NAMES = sorted(path.stem for path in HOME.glob("*.json"))
@@ -21,7 +22,7 @@ def load(name):
     data = json.loads((HOME / f"{name}.json").read_text(encoding="utf-8"))
     wanted = dict(data.get("policy") or {})
     exclude = wanted.pop("exclude", ())
-    hosts = [facts.host_from_inventory(*item) for item in data["hosts"].items()]
+    hosts = [inventories.host(*item) for item in data["hosts"].items()]
     return hosts, facts.PlacementRequest(**data["request"]), policy.from_config(wanted, exclude)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from saltvirt.placement import account, choose, facts, policy
+from tests.fakes import inventory as inventories
 
 GIB_KIB = 1024**2
 GIB = 1024**3
@@ -85,7 +86,7 @@ class Cloud:
     def host(self, name):
         """The Host that a host reports; nothing of it changes but by ``make``."""
         if name not in self.reported:
-            self.reported[name] = facts.host_from_inventory(name, self.answers[name])
+            self.reported[name] = inventories.host(name, self.answers[name])
         return self.reported[name]
 
     def look(self):
@@ -168,7 +169,7 @@ def crowd(guests, hosts, memory_gib, attempts=None):
         "cpus": 16, "memory_kib": 64 * GIB_KIB, "types": ["kvm"],
         "images_folder": {"total_bytes": 2**40, "free_bytes": 2**40}, "guests": {},
     }  # fmt: skip
-    seen = [facts.host_from_inventory(f"hyper{n:03}", empty) for n in range(hosts)]
+    seen = [inventories.host(f"hyper{n:03}", empty) for n in range(hosts)]
     now, placed, tried = {host.name: host for host in seen}, 0, []
     for number in range(guests):
         asked = facts.PlacementRequest(f"guest{number:03}", 2, memory_gib * GIB_KIB)
@@ -200,7 +201,7 @@ def test_a_crowd_that_just_fits_is_placed_whole():
 
 
 def test_the_ranking_is_the_same_each_time_and_another_for_another_guest():
-    hosts = [facts.host_from_inventory(f"hv{n}", {"cpus": 4, "memory_kib": 8 * GIB_KIB,
+    hosts = [inventories.host(f"hv{n}", {"cpus": 4, "memory_kib": 8 * GIB_KIB,
              "types": ["kvm"]}) for n in range(6)]  # fmt: skip
     by = policy.PlacementPolicy()
 

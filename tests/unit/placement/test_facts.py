@@ -16,6 +16,7 @@ from saltvirt.placement.facts import (
     StoragePool,
     StorageSpace,
 )
+from tests.fakes import inventory as inventories
 from tests.unit.placement import NOTHING_BESIDE
 
 PLAIN = policy.from_config(NOTHING_BESIDE)
@@ -24,12 +25,12 @@ STORE = {"total_bytes": 9, "free_bytes": 5, "promised_bytes": 1, "shared": "nas"
 
 def test_what_a_host_does_not_tell_is_nothing():
     least = {"cpus": 2, "memory_kib": 1024}
-    assert facts.host_from_inventory("hv1", least) == Host("hv1", 2, 1024)
+    assert inventories.host("hv1", least) == Host("hv1", 2, 1024)
     nothing = ("guest", "labels", "ratios", "placement", "hugepage_kib", "maintenance")
     empty = dict.fromkeys(nothing)
-    assert facts.host_from_inventory("hv1", {**least, **empty}) == Host("hv1", 2, 1024)
+    assert inventories.host("hv1", {**least, **empty}) == Host("hv1", 2, 1024)
     needs = {"disk_bytes": 7, "cpu_models": None}
-    found = facts.host_from_inventory("hv1", {**least, "guest": needs})
+    found = inventories.host("hv1", {**least, "guest": needs})
     assert found.needs == Needs(disk_bytes=7)
 
 
@@ -49,13 +50,13 @@ def test_what_a_host_does_not_tell_is_nothing():
 def test_what_is_wrong_is_named_when_it_is_read(wrong, where):
     """And costs only the host that says it; in a choice it would cost all of them."""
     with pytest.raises(BadAnswer, match=f"^hv1: {re.escape(where)}"):
-        facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
+        inventories.host("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
 
 
 @pytest.mark.parametrize("wrong", [{"mounts": {"/": "/gone"}}, {"hugepages": {"x": 1}}])
 def test_what_does_not_add_up_is_known_when_it_is_read(wrong):
     with pytest.raises((ValueError, LookupError)):
-        facts.host_from_inventory("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
+        inventories.host("hv1", {"cpus": 2, "memory_kib": 1024, **wrong})
 
 
 def test_the_largest_numbers_that_a_host_may_tell_can_be_counted():
@@ -67,7 +68,7 @@ def test_the_largest_numbers_that_a_host_may_tell_can_be_counted():
             "guest": {"vcpus": most, "memory_kib": most, "page_kib": 0}}  # fmt: skip
     for limits in ({}, {"reserved_memory_kib": 2**60, "stopped_ratio": 2**60}):
         told = {**said, "placement": limits, "ratios": {"memory": 2**60}}
-        host = facts.host_from_inventory("hv1", told)
+        host = inventories.host("hv1", told)
         asked = PlacementRequest("w", 1, 1, by_profile=True).for_host(host)
         assert host.free_memory_kib(PLAIN) < most * 2**60
         assert account.demand(asked, host, PLAIN)[2] == {most: most}
@@ -92,7 +93,7 @@ def test_all_that_a_host_tells():
         "guest": {"disk_bytes": 7, "bridges": ["br1"], "networks": ["n"], "cpu_models": ["m"],
                   "disks": [{"size_bytes": 3, "pool": "p"}]},
     }  # fmt: skip
-    found = facts.host_from_inventory("hv1", said)
+    found = inventories.host("hv1", said)
     assert found == Host(
         "hv1", 2, 1024,
         guests=(
@@ -184,7 +185,7 @@ def test_storage_is_free_less_what_was_promised_and_what_stays_free():
         pools={"p": StoragePool(9, 8, 7), "d": StoragePool(100, 40, 3, store="/data")},
     )  # fmt: skip
     assert host.free_disk_bytes(by) == (50 - 10) * 2 - 5
-    assert host.free_pool_bytes(by, "d") == 40 * 2 - 3 - 4
-    assert host.free_pool_bytes(by, "p") == 8 * 2 - 7
+    assert host.free_store_bytes(by, host.pool_store("d")) == 40 * 2 - 3 - 4
+    assert host.free_store_bytes(by, host.pool_store("p")) == 8 * 2 - 7
     assert set(host.storage) == {"images", "/data", "pool p"}
     assert (host.folder_store("/data/x"), host.folder_store("/x")) == ("/data", "images")

@@ -18,6 +18,7 @@ from saltvirt.operations.create.request import InitRequest
 from saltvirt.operations.guest.lifecycle import Lifecycle
 from saltvirt.placement import choose, facts, policy
 from tests.driver import only_test
+from tests.fakes import inventory as inventories
 from tests.functional import asking
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
@@ -191,7 +192,7 @@ def test_a_disk_in_another_folder_is_charged_to_its_own_file_system(made):
     wish = {"name": "web1", "cpu": 1, "mem": 64, "nic": None, "disk": None, "disks": disks}
     told = asking.answer(modules, "virt.inventory", guest={**wish, "seed": False})
     asked = facts.PlacementRequest("web1", 1, 65536, by_profile=True, hypervisor="test")
-    host = facts.host_from_inventory("hv1", told)
+    host = inventories.host("hv1", told)
     by = policy.from_config({**BARE, "memory_ratio": 10})
     assert f"of disk space requested on {tiny}" in choose.first_reason(host, asked, by)[1]
     assert not list(folder.iterdir())
@@ -205,7 +206,7 @@ def test_what_init_was_asked_for_is_kept_with_the_guest(made):
                     arguments={"seed": False, "nic": None, "disk": None})  # fmt: skip
     by = policy.from_config({**BARE, "memory_ratio": 4})
     Init(fleet, by, wanted, fleet.report("web1", "init")).run()
-    host = facts.host_from_inventory("hv1", asking.answer(modules, "virt.inventory"))
+    host = inventories.host("hv1", asking.answer(modules, "virt.inventory"))
     kept = facts.of_guest(next(g for g in host.guests if g.name == "web1"), host)
     assert (kept.labels, kept.prefer) == ({"rack": "a"}, {"disk": "ssd"})
     assert (kept.groups, kept.group_policy) == (("web", "eu"), "separate")

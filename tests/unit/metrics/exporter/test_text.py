@@ -224,7 +224,7 @@ def test_room_is_that_of_placement():
     assert value(found, "host_vcpus_free") == host.free_vcpus(policy)
     assert value(found, "host_memory_promised_bytes") == host.used(policy, "memory_kib") * 1024
     assert math.isclose(value(found, "host_memory_free_bytes"), host.free_memory_kib(policy) * 1024)
-    free = host.free_pool_bytes(policy, "fast")
+    free = host.free_store_bytes(policy, host.pool_store("fast"))
     assert value(found, "pool_promisable_bytes", pool="fast") == free
     assert value(found, "pool_promised_bytes", pool="fast") == 10 * GIB
     assert value(found, "images_folder_promisable_bytes") == host.free_disk_bytes(policy)

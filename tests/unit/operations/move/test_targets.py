@@ -8,7 +8,8 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.operations.move import evacuate, migrate
-from saltvirt.placement import facts, policy
+from saltvirt.placement import policy
+from tests.fakes import inventory as inventories
 from tests.unit.operations.move.test_migrate import DONE, Cloud, Report, inventory
 
 GIB = 1024**3
@@ -128,10 +129,10 @@ def test_what_init_honoured_holds_for_the_next_host(tmp_path, lacks, words):
         run(again, "hv2")
     assert again.tried() == []
     assert run(again, "hv2", overcommit=True)["changes"]["host"]["new"] == "hv2"
-    hosts = [facts.host_from_inventory(h, {**inventory(g), **about.get(h, {})})
+    hosts = [inventories.host(h, {**inventory(g), **about.get(h, {})})
              for h, g in (("hv1", {"web1": "running"}), ("hv2", {}), ("hv3", {}))]  # fmt: skip
     data = {**inventory({"web1": "running"})["guests"]["web1"], **NEEDS}
-    hosts[0] = facts.host_from_inventory("hv1", {**inventory({}), "guests": {"web1": data}})
+    hosts[0] = inventories.host("hv1", {**inventory({}), "guests": {"web1": data}})
     targets, unplaced = evacuate.plan(hosts, "hv1", policy.PlacementPolicy())
     assert (targets, unplaced) == ({"web1": "hv3"}, {})
 
