@@ -248,8 +248,8 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     """
     request = _init_request(name, cpu, mem, image, hypervisor, host, settings.user_kwargs(kwargs))
     with Fleet(__opts__) as fleet:
-        keeps = hooks.ha_provider(__opts__)
-        decision, unreachable = explain_operation.decide(fleet, _policy(), request, keeps)
+        provider = hooks.ha_provider(__opts__)
+        decision, unreachable = explain_operation.decide(fleet, _policy(), request, provider)
     best = decision.ranked[0].host if decision.ranked else None
     title = f"{name} would be placed on {best}" if best else f"no host accepts {name}"
     title += f"; {decision.warning}" if decision.warning else ""
@@ -300,8 +300,8 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         guest_arguments = init_request.sizing_arguments() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
     fitting = capacity_model.capacity(hosts, request, _policy())
-    keeps = hooks.ha_provider(__opts__)
-    reserve = keeps.capacity(hosts, request, fitting.fits) if keeps else None
+    provider = hooks.ha_provider(__opts__)
+    reserve = provider.capacity(hosts, request, fitting.fits) if provider else None
     reserved = _reserved(reserve, fitting.total) if reserve else {}
     rows = []
     for name, number in fitting.fits.items():
@@ -422,14 +422,14 @@ def init(
         opts = dict(__opts__)  # Salt's dunders do not exist in its threads
         screen = report.screen(__salt__, opts)
         with Fleet(opts) as fleet:
-            keeps = hooks.ha_provider(opts)
-            batch = init_list.InitList(fleet, _policy(), requests, at_once, screen, keeps)
+            provider = hooks.ha_provider(opts)
+            batch = init_list.InitList(fleet, _policy(), requests, at_once, screen, provider)
             return operation.perform(batch, test)
     request = _init_request(name, cpu, mem, image, hypervisor, host, arguments)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, request.name, "init", __salt__)
-        keeps = hooks.ha_provider(__opts__)
-        deployment = init_operation.Init(fleet, _policy(), request, progress, provider=keeps)
+        provider = hooks.ha_provider(__opts__)
+        deployment = init_operation.Init(fleet, _policy(), request, progress, provider=provider)
         return operation.perform(deployment, test)
 
 

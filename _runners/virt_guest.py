@@ -42,8 +42,8 @@ def __virtual__():
 
 def _verb(name, verb, test, wait_s=0, options=None, host=None):
     with Fleet(__opts__) as fleet:
-        keeps = hooks.ha_provider(__opts__) if verb == "start" else None
-        change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, keeps)
+        provider = hooks.ha_provider(__opts__) if verb == "start" else None
+        change = lifecycle.Lifecycle(fleet, name, verb, wait_s, options, host, provider)
         return operation.perform(change, test)
 
 
@@ -356,11 +356,11 @@ def rename(name, new, test=False, **kwargs):
         salt-run virt.rename web1 web2
     """
     name, new, options = str(name), str(new), settings.user_kwargs(kwargs)
-    sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
+    name_is_free = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "rename", __salt__)
         return operation.perform(
-            identity.RenameGuest(fleet, progress, name, new, options, sure), test
+            identity.RenameGuest(fleet, progress, name, new, options, name_is_free), test
         )
 
 
@@ -386,12 +386,12 @@ def clone(name, new, start=False, test=False, **kwargs):
         salt-run virt.clone web1 web2 start=True
     """
     name, new, options = str(name), str(new), settings.user_kwargs(kwargs)
-    sure = values.boolean(options.pop("name_is_free", False), "name_is_free")
+    name_is_free = values.boolean(options.pop("name_is_free", False), "name_is_free")
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, new, "clone", __salt__)
-        keeps = hooks.ha_provider(__opts__)
+        provider = hooks.ha_provider(__opts__)
         copy = identity.CloneGuest(
-            fleet, progress, name, new, options, sure, start=start, provider=keeps
+            fleet, progress, name, new, options, name_is_free, start=start, provider=provider
         )
         return operation.perform(copy, test)
 

@@ -71,9 +71,9 @@ def migrate(name, target="", test=False, **kwargs):
     options = settings.user_kwargs(kwargs)
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, name, "migrate", __salt__)
-        keeps = hooks.ha_provider(__opts__)
+        provider = hooks.ha_provider(__opts__)
         move = migrate_operation.Migrate(
-            fleet, _policy(), name, target, progress, options, provider=keeps
+            fleet, _policy(), name, target, progress, options, provider=provider
         )
         return operation.perform(move, test)
 
@@ -117,11 +117,11 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
         progress = report.of_runner(fleet, host, "evacuate", __salt__)
         plans: migrate_operation.Plans = {}
         move, limits = _mover(other_guests=True, plans=plans), slots.limits(__opts__)
-        keeps = hooks.ha_provider(__opts__)
-        drain = evacuate_operation.Evacuate(
-            fleet, host, _policy(), move, progress, reason, limits, plans, keeps, timeout
+        provider = hooks.ha_provider(__opts__)
+        evacuation = evacuate_operation.Evacuate(
+            fleet, host, _policy(), move, progress, reason, limits, plans, provider, timeout
         )
-        return operation.perform(drain, test)
+        return operation.perform(evacuation, test)
 
 
 @runner.reporting
@@ -145,10 +145,10 @@ def restore(host, test=False):
     """
     with Fleet(__opts__) as fleet:
         progress = report.of_runner(fleet, host, "restore", __salt__)
-        back = evacuate_operation.RestoreHost(
+        restoration = evacuate_operation.RestoreHost(
             fleet, host, _mover(), progress, slots.limits(__opts__)
         )
-        return operation.perform(back, test)
+        return operation.perform(restoration, test)
 
 
 def _guest_names(names_arg, argument):
@@ -194,10 +194,10 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         progress = report.of_runner(fleet, "rebalance", "rebalance", __salt__)
         plans: migrate_operation.Plans = {}
         move = _mover(other_guests=True, plans=plans)
-        keeps = hooks.ha_provider(__opts__)
-        extra = (progress, plans, keeps, stay)
-        even = rebalance_operation.Rebalance(fleet, _policy(), threshold, move, *extra)
-        return operation.perform(even, test or not apply)
+        provider = hooks.ha_provider(__opts__)
+        extra = (progress, plans, provider, stay)
+        balancing = rebalance_operation.Rebalance(fleet, _policy(), threshold, move, *extra)
+        return operation.perform(balancing, test or not apply)
 
 
 @runner.reporting
