@@ -15,7 +15,7 @@ from saltvirt.operations.cluster import failover_capacity, ha_provider, inventor
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import lock
-from saltvirt.operations.move import migrate as migrate_operation  # the name is an argument's here
+from saltvirt.operations.move import migrate as migrate_operation  # not the argument
 from saltvirt.operations.move import moves
 from saltvirt.operations.move.evacuation_record import EvacuationRecord, Observation
 from saltvirt.operations.move.ha_drain import HaManagedDrain
