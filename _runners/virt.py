@@ -489,10 +489,11 @@ def repair(apply=False, test=False, name=None, finding=None):
     :param apply: repair; default: show
     :param test: only show, even with ``apply``
     :param name: only leftovers of this guest
-    :param finding: only findings with this code (``half-made``, ``migration-broken-off``,
-        ``left-on-target``, ``disk-without-guest``, ``backup-broken-off``, ``two-hosts``,
-        ``key-without-guest``, ``pillar-without-key``, ``permission-expired``, ``given-up``,
-        ``owner-not-recorded``), or the finding with this ``id``
+    :param finding: only findings with this code (``creation-interrupted``,
+        ``migration-interrupted``, ``backup-interrupted``, ``left-on-target``,
+        ``disk-without-guest``, ``two-hosts``, ``key-without-guest``, ``pillar-without-key``,
+        ``permission-expired``, ``given-up``, ``owner-not-recorded``), or the finding with this
+        ``id``
 
     :return: under ``repair`` a ``table``, and ``findings``, a list of dictionaries with ``code``,
         ``id``, ``name``, ``host``, ``what``, ``how``, ``evidence`` and the ``command`` that repairs
@@ -504,7 +505,7 @@ def repair(apply=False, test=False, name=None, finding=None):
 
         salt-run virt.repair
         salt-run virt.repair name=web1
-        salt-run virt.repair apply=True finding=half-made:web1:hyper2
+        salt-run virt.repair apply=True finding=creation-interrupted:web1:hyper2
         salt-run virt.repair apply=True
     """
     with Fleet(__opts__) as fleet:

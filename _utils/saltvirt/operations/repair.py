@@ -30,8 +30,8 @@ from saltvirt.operations.move import migrate, migration_end, recover, target_lef
 # a guest's name to {host: state}
 StatesByGuest = dict[str, dict[str, str]]
 
-HALF_MADE = "half-made"
-BROKEN_OFF = "migration-broken-off"
+CREATION = "creation-interrupted"
+MIGRATION = "migration-interrupted"
 DUPLICATE_GUEST = "two-hosts"
 KEY = "key-without-guest"
 PILLAR = "pillar-without-key"
@@ -40,11 +40,11 @@ GIVEN_UP = "given-up"
 OWNER = "owner-not-recorded"
 TARGET_FILES = "left-on-target"
 ORPHAN_DISK = "disk-without-guest"
-BACKUP = "backup-broken-off"
+BACKUP = "backup-interrupted"
 # libvirt's name for the state of a domain that does not run
 OFF = "shutdown"
 CODES = (
-    HALF_MADE, BROKEN_OFF, TARGET_FILES, ORPHAN_DISK, BACKUP, DUPLICATE_GUEST, KEY, PILLAR,
+    CREATION, MIGRATION, TARGET_FILES, ORPHAN_DISK, BACKUP, DUPLICATE_GUEST, KEY, PILLAR,
     PERMISSION, GIVEN_UP, OWNER,
 )  # fmt: skip
 
@@ -224,7 +224,7 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
             yield _used_finding(host, name, data.used[name])
             continue
         yield Finding(
-            HALF_MADE, name,
+            CREATION, name,
             f"partially created on {host} by an interrupted init",
             f"removed from {host}",
             f"its record on {host} names the process that created it, and that process has ended",
@@ -235,7 +235,7 @@ def _host_findings(fleet: Fleet, host: str, data: Leftovers) -> Iterator[Finding
         if migration.at_work:
             continue
         yield Finding(
-            BROKEN_OFF, name,
+            MIGRATION, name,
             f"its migration from {host} was interrupted",
             f"manual: {migration.problem}"
             if migration.problem
@@ -251,7 +251,7 @@ def _used_finding(host: str, name: str, reason: str) -> Finding:
     """Return the finding for a guest whose creation was interrupted, and that was started since."""
     argument = shlex.quote(f"vm_={name}")
     return Finding(
-        HALF_MADE, name,
+        CREATION, name,
         f"its creation on {host} was interrupted, but {reason}",
         "manual: it may contain data, and lack its host name and its key; keep it as it is, "
         "or remove it with its disks",

@@ -145,3 +145,13 @@ def test_a_table_of_a_reference_is_whole(name):
 def test_a_reference_has_no_markup_of_the_docstrings(name):
     text = re.sub(r"```.*?```", "", docs.references()[name], flags=re.DOTALL)
     assert re.findall(r"``[^`\n]+``|:(?:param|return|raises|func)[ :`]", text) == []
+
+
+def test_the_examples_of_contributing_are_code_of_the_library():
+    text = (api.REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    lines = {line.strip() for path in CODE for line in path.read_text("utf-8").splitlines()}
+    assert len(blocks) > 1
+    assert [
+        line for block in blocks for line in block.splitlines() if line.strip() not in lines
+    ] == []

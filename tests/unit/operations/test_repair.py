@@ -71,14 +71,15 @@ def test_each_finding_has_a_code_an_id_its_evidence_and_its_command(cloud):
     found, unreachable = repair.find_leftovers(cloud)
     assert not unreachable
     assert [one.id for one in found] == [
-        "half-made:a:hv1", "half-made:b:hv1", "migration-broken-off:m:hv2", "two-hosts:two",
+        "creation-interrupted:a:hv1", "creation-interrupted:b:hv1", "migration-interrupted:m:hv2",
+        "two-hosts:two",
     ]  # fmt: skip
     for one in found:
         data = one.data()
         assert data["code"] in repair.CODES
         assert data["evidence"]
         assert data["command"]
-    assert found[0].command == "salt-run virt.repair apply=True finding=half-made:a:hv1"
+    assert found[0].command == "salt-run virt.repair apply=True finding=creation-interrupted:a:hv1"
 
 
 def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
@@ -86,7 +87,7 @@ def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": said})
     found, _ = repair.find_leftovers(cloud)
     one = next(one for one in found if one.guest == "a")
-    assert (one.id, one.repair) == ("half-made:a:hv1", None)
+    assert (one.id, one.repair) == ("creation-interrupted:a:hv1", None)
     assert one.problem == "its creation on hv1 was interrupted, but it is running"
     assert one.command == (
         "one of: salt hv1 virt.mark_complete vm_=a; salt-run virt.purge name=a force=True"
@@ -100,9 +101,12 @@ def test_one_that_was_started_since_is_for_a_person_and_stays(tmp_path):
 @pytest.mark.parametrize(
     ("options", "ids"),
     [
-        ({"name": "a"}, ["half-made:a:hv1"]),
-        ({"selector": "half-made"}, ["half-made:a:hv1", "half-made:b:hv1"]),
-        ({"selector": "half-made:b:hv1"}, ["half-made:b:hv1"]),
+        ({"name": "a"}, ["creation-interrupted:a:hv1"]),
+        (
+            {"selector": "creation-interrupted"},
+            ["creation-interrupted:a:hv1", "creation-interrupted:b:hv1"],
+        ),
+        ({"selector": "creation-interrupted:b:hv1"}, ["creation-interrupted:b:hv1"]),
         ({"name": "a", "selector": "two-hosts"}, []),
         ({}, None),
     ],
@@ -131,7 +135,7 @@ def test_one_that_was_made_whole_since_it_was_found_half_made_stays(cloud):
     cloud.left["hv1"] = left(["two", "b"], ["a"])
     cloud.left["hv1"]["guests"]["b"] = "running"
     repaired, remaining = repair.repair_all(
-        repair.select_findings(found, selector="half-made"), Silent()
+        repair.select_findings(found, selector="creation-interrupted"), Silent()
     )
     assert cloud.called == [("hv1", "virt.purge", "a")]
     assert list(repaired) == ["a"]
@@ -144,7 +148,7 @@ def test_one_that_was_made_whole_since_it_was_found_half_made_stays(cloud):
 def test_where_a_migration_went_is_said_as_far_as_it_is_known(cloud, target, words):
     cloud.left["hv1"]["migrations"] = {"gone": {"target": target, "at_work": False}}
     [found] = [one for one in repair.find_leftovers(cloud)[0] if one.guest == "gone"]
-    assert (found.code, found.host) == (repair.BROKEN_OFF, "hv1")
+    assert (found.code, found.host) == (repair.MIGRATION, "hv1")
     assert found.remedy == "both hosts are asked, and the migration is completed or undone"
     assert words in found.evidence
 
@@ -260,7 +264,7 @@ def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
     report = type("R", (), {"step": lambda _self, step, text: told.append((step, text))})()
     found, _ = repair.find_leftovers(cloud)
     repaired, remaining = repair.repair_all(
-        repair.select_findings(found, selector="half-made"), report
+        repair.select_findings(found, selector="creation-interrupted"), report
     )
     assert told == [("repaired", f"{name}: removed from hv1") for name in "ab"]
     assert (list(repaired), remaining) == (["a", "b"], {})
@@ -274,9 +278,9 @@ def test_what_a_person_decides_is_left_and_what_is_mended_is_told(cloud):
 def test_two_findings_of_one_guest_are_both_told(tmp_path):
     cloud = Cloud(tmp_path, {"hv1": left([], ["a"]), "hv2": left([], ["a"])})
     found, _ = repair.find_leftovers(cloud)
-    assert [one.id for one in found] == ["half-made:a:hv1", "half-made:a:hv2"]
+    assert [one.id for one in found] == ["creation-interrupted:a:hv1", "creation-interrupted:a:hv2"]
     repaired, _ = repair.repair_all(
-        repair.select_findings(found, selector=repair.HALF_MADE), Silent()
+        repair.select_findings(found, selector=repair.CREATION), Silent()
     )
     assert repaired == {"a": "removed from hv1; removed from hv2"}
 
@@ -302,7 +306,7 @@ def test_a_guest_whose_init_was_given_up_or_killed_is_named_until_somebody_wants
     for name, host in (("whole", "hv1"), ("half", "hv1"), ("later", "hv2"), ("none", "hv1")):
         intent_log.PendingCreate(cloud.opts, name, "virt.init", UndoStack()).record_host(host)
     found, _ = repair.find_leftovers(cloud)
-    assert [one.id for one in found] == ["half-made:half:hv1", "given-up:later:hv2",
+    assert [one.id for one in found] == ["creation-interrupted:half:hv1", "given-up:later:hv2",
                                          "given-up:whole:hv1"]  # fmt: skip
     whole = found[2].data()
     assert not whole["repairs"]
@@ -327,7 +331,7 @@ def test_to_look_says_all_and_changes_nothing(cloud):
     rows = found.details["table"]
     assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
     assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
-                           "finding=half-made:a:hv1"]  # fmt: skip
+                           "finding=creation-interrupted:a:hv1"]  # fmt: skip
     assert rows[5] == ["hv3", down("hv3").error, "", ""]
     assert set(found.changes["repaired"]) == {"a", "b", "m"}, "of the other a person decides"
     assert [one["name"] for one in found.details["findings"]] == ["a", "b", "m", "two"]
@@ -343,7 +347,7 @@ DOWN = f"hv3: {down('hv3').error}"
     ("options", "comment", "repaired", "complete"),
     [
         ({"name": "a"}, "1 repaired", {"a": "removed from hv1"}, True),
-        ({"selector": "half-made:a:hv1"}, "1 repaired", {"a": "removed from hv1"}, True),
+        ({"selector": "creation-interrupted:a:hv1"}, "1 repaired", {"a": "removed from hv1"}, True),
         ({"name": "nobody"}, f"0 repaired, 1 left; {DOWN}", None, False),
         ({"selector": "key-without-guest"}, f"0 repaired, 1 left; {DOWN}", None, False),
     ],
@@ -390,7 +394,7 @@ def test_nothing_of_a_guest_that_is_kept_is_repaired(tmp_path, monkeypatch):
     monkeypatch.setattr(repair.KeyStore, "host_of", lambda self, name: "hv1")
     [key] = [one for one in repair.find_leftovers(cloud)[0] if one.code == repair.KEY]
     ha_provider.store_managed(cloud.opts, {"web1": "somebody", "half": "somebody"})
-    assert [one.code for one in repair.find_leftovers(cloud)[0]] == [repair.HALF_MADE]
+    assert [one.code for one in repair.find_leftovers(cloud)[0]] == [repair.CREATION]
     with pytest.raises(errors.OperationFailed, match="web1 is managed by somebody"):
         key.repair()
     found = repair.Repair(cloud, Silent()).run()
@@ -534,7 +538,7 @@ def test_of_disks_on_shared_storage_the_other_hosts_are_asked(tmp_path, monkeypa
 def test_a_name_that_a_host_made_up_is_no_command(tmp_path, name):
     cloud = Cloud(tmp_path, {"hv1": left([name], [f"{name};"]), "hv2": left([name])})
     found, _ = repair.find_leftovers(cloud)
-    assert {one.code for one in found} == {repair.HALF_MADE, repair.DUPLICATE_GUEST}
+    assert {one.code for one in found} == {repair.CREATION, repair.DUPLICATE_GUEST}
     for one in found:
         for command in one.command.removeprefix("one of: ").split("; salt "):
             words = shlex.split(command)
@@ -590,7 +594,7 @@ def test_a_migration_that_was_broken_off_is_ended_by_its_source_alone(cloud, mon
         return said
 
     monkeypatch.setattr(cloud, "call", one)
-    found = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.BROKEN_OFF)
+    found = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.MIGRATION)
     repaired, remaining = repair.repair_all(found, Silent())
     assert asked == [("hv2", "virt.migrate_recover", {"vm_": "m"}, {"long": True})]
     assert list(repaired) == ([] if said else ["m"])
@@ -612,7 +616,7 @@ def test_a_backup_whose_process_died_is_ended_where_it_was(cloud, monkeypatch):
 
     monkeypatch.setattr(cloud, "call", call)
     [one] = repair.select_findings(repair.find_leftovers(cloud)[0], selector=repair.BACKUP)
-    assert one.id == "backup-broken-off:web1:hv2" and asked == []
+    assert one.id == "backup-interrupted:web1:hv2" and asked == []
     repaired, remaining = repair.repair_all([one], Silent())
     assert list(repaired) == ["web1"] and remaining == {}
     assert asked == [("hv2", "virt.backup_sweep", {}, {"long": True})]
