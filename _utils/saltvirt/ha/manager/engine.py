@@ -154,10 +154,8 @@ class Engine:
         self.remote = context.fences.remote = RemoteFences(context.sender.send, self.hears)
         self.problem = self.state_warning = ""
         self._size_cache: tuple[Any, Any, Any, dict[str, GuestConfig]] = None, None, None, {}
-        self._lease_detector, self._pool_locator = (
-            LeaseDetector(config.leases),
-            PoolLocator(config.pools),
-        )
+        self._lease_detector = LeaseDetector(config.leases)
+        self._pool_locator = PoolLocator(config.pools)
         self._binding_watch = BindingWatch()
         self._binding_cache: tuple[Any, Any, Any, dict[str, HostBinding]] = None, None, None, {}
         self._simulation: status_file.SimulationReport | None = None
@@ -246,14 +244,10 @@ class Engine:
         if not self.multi_master and not self.store.path.exists():
             self._restore()
         elif updated is not None and self.store.path.exists():
-            self._previous = (
-                self.own_desired if updated.fresh and self.config_known else self._previous
-            )
-            self.own_desired, self.state_warning, self.config_known = (
-                updated,
-                "",
-                self.multi_master or not updated.fresh,
-            )
+            if updated.fresh and self.config_known:
+                self._previous = self.own_desired
+            self.own_desired, self.state_warning = updated, ""
+            self.config_known = self.multi_master or not updated.fresh
         if self.own_desired.fresh and not self.multi_master:
             self._join()
         self._guard()
@@ -321,11 +315,8 @@ class Engine:
         a leader has read. Other masters use their own file, which learns it."""
         committed = self.registry.config
         members = self.registry.members or tuple(self.config.members)
-        candidates = [
-            committed_config.find_committed(
-                [item.beat for item in self.inbox.beats().values()], members
-            )
-        ]
+        beats = [item.beat for item in self.inbox.beats().values()]
+        candidates = [committed_config.find_committed(beats, members)]
         if self.state.leading_s is not None and leadership.is_settled(self.state):
             candidates.append(committed)
         latest = max(candidates, key=lambda item: item.stamp, default=CommittedConfig())
@@ -390,20 +381,14 @@ class Engine:
     def _own_config(self) -> CommittedConfig | None:
         """Return the desired state of this master's file."""
         if not self.multi_master:
-            return (
-                self.own_desired.shared_config
-                if self.config_known and self.store.path.exists()
-                else None
-            )
+            is_known = self.config_known and self.store.path.exists()
+            return self.own_desired.shared_config if is_known else None
         own_config, committed = self.own_desired.shared_config, self.registry.config
         if not self.store.path.exists():
             return CommittedConfig()
         # a master of another version may encode the same content differently
-        return (
-            committed
-            if own_config.stamp == committed.stamp > (0, 0) and not self.own_desired.offers
-            else own_config
-        )
+        is_same = own_config.stamp == committed.stamp > (0, 0) and not self.own_desired.offers
+        return committed if is_same else own_config
 
     def _guests(self, placement_hosts: dict[str, facts.Host]) -> dict[str, GuestConfig]:
         """Return the guests with their sizes and leases, recomputed when any of it changed."""
@@ -549,13 +534,8 @@ class Engine:
             self.journal.write(kind, name, old=old, new=new, reason=reason, master=self.config.name)
         except OSError as exc:
             log.warning("the journal of high availability: %s", exc)
-        event = {
-            "name": name,
-            "old": old,
-            "new": new,
-            "message": reason,
-            "master": self.config.name,
-        }
+        event = {"name": name, "old": old, "new": new, "message": reason}
+        event["master"] = self.config.name
         try:
             self.context.send_event(f"{TAG}{kind}/{name}", event)
         except Exception as exc:

@@ -44,7 +44,7 @@ def with_sizes(
 
 
 class FailoverSimulation:
-    """hosts: those that answered. policy: of placement. tied: the bindings that the engine
+    """hosts: those that answered. policy: of placement. bindings: the bindings that the engine
     found."""
 
     def __init__(
@@ -53,7 +53,7 @@ class FailoverSimulation:
         desired: DesiredState,
         hosts: list[facts.Host],
         policy: PlacementPolicy,
-        tied: Mapping[str, HostBinding] | None = None,
+        bindings: Mapping[str, HostBinding] | None = None,
     ) -> None:
         self.hosts = {host.name: host for host in hosts if host.name in config.members}
         host_by_guest = {
@@ -69,7 +69,7 @@ class FailoverSimulation:
             placement_hosts=self.hosts,
             guests=with_sizes(desired.sized_guests, self.hosts.values()),
             rules=tuple(desired.rules.values()),
-            bindings=tied or {},
+            bindings=bindings or {},
             policy=config.policy,
             placement=policy,
         )

@@ -27,6 +27,14 @@ _BAD_HOSTS = (SUSPECTED, FENCING, FENCED, UNKNOWN)
 _BAD_GUESTS = (BLOCKED, ERROR)
 
 
+def _unchanged(result: Result) -> Checked:
+    """Return the check of an operation that changes nothing."""
+    complete = result.complete
+    return Checked(
+        result.subject, result.comment, {}, result.details, complete=complete, nothing=complete
+    )
+
+
 class HaStatus:
     """Everything that is known, from files of this master only."""
 
@@ -36,10 +44,7 @@ class HaStatus:
 
     def check(self) -> Checked:
         """The same as run: it changes nothing."""
-        result = self.run()
-        return Checked(result.subject, result.comment, details=result.details,
-        complete=result.complete,
-                       nothing=result.complete)  # fmt: skip
+        return _unchanged(self.run())
 
     def run(self) -> Result:
         """Raises InvalidInput, OperationFailed for a damaged file."""
@@ -50,35 +55,30 @@ class HaStatus:
         desired, file_problems = self._desired()
         hosts = {name: _host(name, settings, engine) for name in settings.members}
         guests = {name: _guest(name, desired, engine) for name in sorted(desired.guests)}
+        report, reserve = engine.report, _reserve(settings, engine)
+        losses = report.simulation.losses
         problems = [
             *file_problems,
             *_problems(desired, engine, hosts, guests, self._has_no_state()),
         ]
         problems += _differences(desired, engine, hosts)
-        problems += [
-            shortfall
-            for shortfall in _reserve(settings, engine)["short"]
-            if shortfall not in problems
-        ]
+        problems += [shortfall for shortfall in reserve["short"] if shortfall not in problems]
         details = {
             "configured": True,
             "armed": desired.armed,
             "engine": {
-                "running": not engine.problem, "problem": engine.problem,
-                "leading": engine.report.leading,
-                "leader": engine.report.leader, "settled": engine.report.settled,
+                "running": not engine.problem, "problem": engine.problem, "leading": report.leading,
+                "leader": report.leader, "settled": report.settled,
             },
             "quorum": {
-                "members": len(settings.members), "heard": engine.report.heard,
-                "needed": engine.report.needed,
+                "members": len(settings.members), "heard": report.heard, "needed": report.needed,
             },
             "hosts": hosts,
             "guests": guests,
             "rules": {name: rule.to_answer() for name, rule in sorted(desired.rules.items())},
-            "reserve": _reserve(settings, engine),
-            "losses": {name: item.to_answer() for name,
-            item in engine.report.simulation.losses.items()},
-            "decisions": [item.to_answer() for item in engine.report.changes],
+            "reserve": reserve,
+            "losses": {name: loss.to_answer() for name, loss in losses.items()},
+            "decisions": [item.to_answer() for item in report.changes],
             "journal": HaJournal(self.fleet.opts).last(_LAST),
             "problems": problems,
             "table": _table(hosts, guests),
@@ -129,7 +129,7 @@ def _guest(name: str, desired: DesiredState, engine: EngineStatus) -> dict[str, 
         "desired_state": guest_config.desired_state,
         "priority": guest_config.priority,
         "may_run_on": sorted({location.host for location in record.locations}) if record else [],
-        "tied": f"it can run on {binding.host} only: {binding.reason}" if binding else "",
+        "binding": f"it can run on {binding.host} only: {binding.reason}" if binding else "",
     }
 
 
@@ -164,8 +164,8 @@ def _problems(
                 f"{name} may run on {', '.join(sorted(non_members))}, which is not a member of "
                 "virt:ha and is not monitored"
             )
-        elif item["tied"]:
-            yield f"{name} could not be started elsewhere if its host failed: {item['tied']}"
+        elif item["binding"]:
+            yield f"{name} could not be started elsewhere if its host failed: {item['binding']}"
     for name, item in hosts.items():
         if item["unplaced"]:
             yield f"if {name} failed, no host would have capacity for {', '.join(item['unplaced'])}"
@@ -257,10 +257,7 @@ class Simulate:
         """The same as run: it changes nothing."""
         reasons = Reasons()
         with reasons:
-            result = self.run()
-            return Checked(result.subject, result.comment, details=result.details,
-            complete=result.complete,
-                           nothing=result.complete)  # fmt: skip
+            return _unchanged(self.run())
         return reasons.checked(self.host)
 
     def run(self) -> Result:
@@ -270,9 +267,9 @@ class Simulate:
         hosts, unreachable = inventory.gather(self.fleet)
         if self.host in unreachable:
             raise errors.ConnectionFailed(f"{self.host}: {unreachable[self.host]}")
-        tied = self.request.engine.report.simulation.bindings
+        bindings = self.request.engine.report.simulation.bindings
         simulation = FailoverSimulation(
-            settings, desired, hosts, policy.of_master(self.fleet.opts), tied
+            settings, desired, hosts, policy.of_master(self.fleet.opts), bindings
         )
         loss = simulation.simulate_loss(self.host)
         rows: list[list[Any]] = [["guest", "started on", "reason"]]

@@ -187,9 +187,9 @@ class HostCapacity:
     def _exclusion(self, name: str, host: str) -> str:
         """Return the same as ``conflict``, without regard to guests that must be on the same
         host."""
-        tied = self.view.bindings.get(name)
-        if tied is not None and tied.host != host:
-            return f"it can run on {tied.host} only: {tied.reason}"
+        binding = self.view.bindings.get(name)
+        if binding is not None and binding.host != host:
+            return f"it can run on {binding.host} only: {binding.reason}"
         if self._is_stale_copy(name, host):
             return "an outdated instance of it still runs there"
         for rule in self._rules(name, ""):
