@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ class QueuedRequest(Future[Answer], Generic[Request, Answer]):
         self.request, self.joined_s = request, time.monotonic()
 
 
-class BatchQueue(Generic[Request, Answer]):
+class BatchQueue(abc.ABC, Generic[Request, Answer]):
     """A queue of requests that are answered in batches, one batch at a time. One of the waiting
     threads runs the batch for all of them.
 
@@ -32,9 +33,9 @@ class BatchQueue(Generic[Request, Answer]):
         self.waiting: list[QueuedRequest[Request, Answer]] = []
         self.is_busy = False
 
+    @abc.abstractmethod
     def run_batch(self, own_request: Request) -> None:
         """Take a batch and answer it. own_request: of the thread that runs the batch."""
-        raise NotImplementedError
 
     def submit(self, request: Request, on_join: Callable[[], object] = lambda: None) -> Answer:
         """Return the answer to the request, from a batch that starts after this call. on_join:
