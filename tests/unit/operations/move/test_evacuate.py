@@ -25,25 +25,11 @@ from saltvirt.operations.move.rebalance import Rebalance
 from saltvirt.placement import policy, rebalance
 from saltvirt.placement.facts import Guest, Host, StorageSpace
 from tests.clock import until
+from tests.fakes.fleet import Silent, Told
 from tests.unit.placement import NOTHING_BESIDE
 
 GIB_KIB = 1024**2
 PLAIN = policy.from_config(NOTHING_BESIDE)
-
-
-class Silent:
-    def step(self, step, text, **data):
-        pass
-
-
-class Told:
-    """A report whose lines are kept."""
-
-    def __init__(self):
-        self.lines = []
-
-    def step(self, step, text, **data):
-        self.lines.append(text)
 
 
 def host(name, *sizes):

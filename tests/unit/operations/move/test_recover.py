@@ -10,15 +10,7 @@ from saltvirt.fleet.answer import FAILED, Answer, down
 from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.journal import lock
 from saltvirt.operations.move import recover, target_leftovers
-from tests.fakes.fleet import Fleet
-
-
-class Report:
-    def __init__(self):
-        self.steps = []
-
-    def step(self, step, text, **_more):
-        self.steps.append((step, text))
+from tests.fakes.fleet import Fleet, Told
 
 
 class Cloud(Fleet):
@@ -73,7 +65,7 @@ def moved(monkeypatch):
 
 
 def test_its_host_is_asked_and_the_key_follows_the_guest(tmp_path, moved):
-    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Report()
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Told()
     cloud.unfinished = {"hv1": ["web1"]}
     cloud.moves = {"hv1": {}, "hv2": {"web1": "running"}}
     host, found = recover.recover(cloud, "web1", report)
@@ -84,7 +76,7 @@ def test_its_host_is_asked_and_the_key_follows_the_guest(tmp_path, moved):
 
 def test_a_host_whose_libvirt_alone_is_down_is_not_lost(tmp_path, moved):
     """Its QEMU runs the guest, and libvirt's files there say so."""
-    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Report()
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}), Told()
     cloud.unfinished, cloud.no_libvirt = {"hv1": ["web1"]}, ["hv2"]
     cloud.processes = {"hv2": ["web1"]}
     with pytest.raises(errors.InvalidInput, match="hv2 is not lost: its minion answers"):
@@ -100,7 +92,7 @@ def test_a_host_whose_libvirt_alone_is_down_is_not_lost(tmp_path, moved):
 
 def test_of_an_address_that_is_said_to_be_lost_any_host_may_be_the_one(tmp_path, moved):
     """The migration was begun with a URI, so the host's name is not in its journal."""
-    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={}), Report()
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2={}, hv3={}), Told()
     cloud.unfinished, cloud.no_libvirt = {"hv1": ["web1"]}, ["hv2"]
     cloud.processes = {"hv1": ["web1"], "hv2": ["web1"]}
     with pytest.raises(errors.InvalidInput, match="hv2 is not lost: its minion answers"):
@@ -114,20 +106,20 @@ def test_of_an_address_that_is_said_to_be_lost_any_host_may_be_the_one(tmp_path,
 def test_of_a_guest_that_is_not_in_one_place_the_key_stays_whose_it_is(tmp_path, moved, places):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.unfinished, cloud.moves = {"hv1": ["web1"]}, places
-    recover.recover(cloud, "web1", Report())
+    recover.recover(cloud, "web1", Told())
     assert moved == []
 
 
 def test_where_only_a_target_has_something_no_host_ends_a_migration(tmp_path, moved):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.left = {"hv2": ["web1"]}
-    host, found = recover.recover(cloud, "web1", Report())
+    host, found = recover.recover(cloud, "web1", Told())
     assert (host, found.to_answer()) == (None, {"leftovers": {}, "deleted": [], "retained": {}})
     assert (cloud.asked, moved) == ([], [])
 
 
 def test_a_host_that_a_person_gives_up_is_told_to_the_guests(tmp_path):
-    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2=None), Report()
+    cloud, report = Cloud(tmp_path, hv1={"web1": "running"}, hv2=None), Told()
     cloud.unfinished = {"hv1": ["web1"]}
     recover.recover(cloud, "web1", report, lost="hv2")
     asked = {"vm_": "web1", "lost": "hv2"}
@@ -141,7 +133,7 @@ def test_a_host_that_has_the_guest_is_not_given_up(tmp_path):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"})
     cloud.unfinished = {"hv1": ["web1"]}
     with pytest.raises(errors.InvalidInput, match="hv2 answers, and web1 is paused there"):
-        recover.recover(cloud, "web1", Report(), lost="hv2")
+        recover.recover(cloud, "web1", Told(), lost="hv2")
     assert cloud.asked == []
 
 
@@ -149,7 +141,7 @@ def test_who_knows_of_something_left_for_this_guest_is_asked(tmp_path):
     cloud = Cloud(tmp_path, hv1={}, hv2={}, hv3=None)
     one = {"target": "qemu+tls://hv3/system", "at_work": False}
     cloud.known = {"hv1": {"web10@hv3": one, "web1": one}, "hv2": {"x": one, "web1@hv3": one}}
-    assert recover.recover(cloud, "web1", Report())[0] == "hv2"
+    assert recover.recover(cloud, "web1", Told())[0] == "hv2"
     fact = UnfinishedMigration("qemu+tls://hv3/system")
     known = {"hv1": {"web10@hv3": fact, "web1": fact}, "hv2": {"x": fact, "web1@hv3": fact}}
     assert recover.unfinished(cloud) == (known, {"hv3": down("hv3").error})
@@ -164,12 +156,12 @@ def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
     cloud.left = {"hv2": ["web1"]} if lost else {}
     with pytest.raises(errors.OperationFailed) as caught:
-        recover.recover(cloud, "web1", Report(), lost=lost)
+        recover.recover(cloud, "web1", Told(), lost=lost)
     said = "no host that answers has an unfinished migration of web1"
     assert caught.value.text == said
     cloud.guests["hv2"] = None
     with pytest.raises(errors.OperationFailed) as caught:
-        recover.recover(cloud, "web1", Report(), lost=lost)
+        recover.recover(cloud, "web1", Told(), lost=lost)
     assert caught.value.text == f"{said}; not asked: hv2: {down('hv2').error}"
 
 
@@ -295,7 +287,7 @@ def test_its_host_is_told_which_others_have_the_guest_under_any_name(
     cloud.unfinished = {"hv1": ["web1"]}
     about = {"target": target, "at_work": False, **({"uuid": uuid} if uuid else {})}
     cloud.known = {"hv1": {"web1": about}}
-    recover.recover(cloud, "web1", Report())
+    recover.recover(cloud, "web1", Told())
     [(_, _, asked, _)] = cloud.asked
     assert asked.get("elsewhere") == told
 
@@ -307,7 +299,7 @@ def test_a_person_says_that_it_was_removed(tmp_path, moved):
         "outcome": "removed",
         "retained": {"/a": "web1 created this file before it was removed"},
     }
-    host, found = recover.recover(cloud, "web1", Report(), removed=True)
+    host, found = recover.recover(cloud, "web1", Told(), removed=True)
     assert cloud.asked[0][2] == {"vm_": "web1", "removed": True}
     said = recover.recovery_text("web1", host, found)
     assert said.startswith("web1 was removed, and its migration from hv1 has ended; ")
