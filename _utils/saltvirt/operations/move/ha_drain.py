@@ -18,7 +18,9 @@ _ACTIVE_STATES = ("running", "paused")
 
 
 class HaManagedDrain:
-    """timeout_s: how long it waits without progress. read_hosts: returns the current inventories of
+    """Waits for managed guests to leave a host.
+
+    timeout_s: how long it waits without progress. read_hosts: returns the current inventories of
     hosts; raises ConnectionFailed if one does not answer. wait: sleeps. idle_reason: returns why
     the engine does not move guests now, or "". pending_arrivals: returns why guests may still move
     to the host, or ""."""

@@ -62,3 +62,10 @@ def test_the_mark_of_maintenance_stays(guest, monkeypatch):
     assert done == ["new disks"]
     mark(off="True")
     assert done == ["new disks", "clear"]
+
+
+def test_what_is_no_test_cleans(guest):
+    """With test=True nothing is reported where nothing is left."""
+    clean = guest.modules["virt.migrate_clean"]
+    assert clean("web1", test="False") == {"deleted": [], "retained": {}}
+    assert clean("web1", test="True") == {}
