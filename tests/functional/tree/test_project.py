@@ -128,10 +128,10 @@ KINDS = [kind["directory"] for kind in TOWNCRIER["type"]]
 
 def test_each_fragment_is_of_a_kind_that_the_changelog_has():
     names = [path.name for path in (TREE / "docs/changelog.d").iterdir()]
-    fragments = [name for name in names if name != "README.md"]
+    fragments = [name for name in names if name != ".gitignore"]
     named = re.compile(rf"(\d+|\+[\w-]+)\.({'|'.join(KINDS)})(\.\d+)?\.md")
     assert [name for name in fragments if not named.fullmatch(name)] == []
-    table = read("docs/changelog.d/README.md")
+    table = read("CONTRIBUTING.md")
     assert [kind for kind in KINDS if f"| `{kind}` |" not in table] == []
 
 
