@@ -12,11 +12,10 @@ from saltvirt.errors import ConnectionFailed, InvalidInput, MigrationFailed, Ope
 from saltvirt.operations.journal import evacuated, lock
 from saltvirt.operations.move import evacuate, evacuation_record, migrate
 from saltvirt.operations.move.evacuate import Evacuate
+from tests.fakes.fleet import Silent, Told
 from tests.unit.operations.move.test_evacuate import (
     PLAIN,
     Cloud,
-    Silent,
-    Told,
     bring_back,
     drain,
     outcome_of,
