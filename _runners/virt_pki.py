@@ -162,14 +162,12 @@ def rotate_ca(skip=None, test=False):
     if phase is None:
         comment = (
             f"the new CA is in use; still trusting the old one: {_hosts_text(late)}: apply "
-            f"virt.keys "
-            "there. Calling this again starts another rotation"
+            "virt.keys there. Calling this again starts another rotation"
         )
     else:
         comment = (
             f"the rotation waits in phase '{phase}' for {_hosts_text(late)}. Nothing is broken "
-            f"meanwhile: "
-            "fix the cause and run salt-run virt.rotate_ca again"
+            "meanwhile: fix the cause and run salt-run virt.rotate_ca again"
         )
     return {"CA": {"result": False, "comment": comment}, "retcode": 1}
 

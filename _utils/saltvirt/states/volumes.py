@@ -129,9 +129,8 @@ def _size(desired: DesiredVolume, facts: VolumeFacts, outcome: StateOutcome) -> 
         )
     if facts.users:
         raise errors.OperationFailed(
-            f"{desired.subject} cannot become "
-            f"{units.human_bytes(size_bytes)} as it is open in {', '.join(facts.users)}; "
-            "virt.resize_disk grows the disk of a running guest"
+            f"{desired.subject} cannot become {units.human_bytes(size_bytes)} as it is open in "
+            f"{', '.join(facts.users)}; virt.resize_disk grows the disk of a running guest"
         )
     outcome.switch("size_bytes", current_bytes, size_bytes, "resized")
 

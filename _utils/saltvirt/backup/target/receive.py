@@ -64,9 +64,8 @@ def plan_backup(
     unencrypted = ", ".join(item.target for item in inspection.disks if item.encrypted)
     if unencrypted and record_key is None:
         raise errors.Refused(
-            f"{unencrypted} of {inspection.name} is encrypted, and the target "
-            f"{target.folder.root} would store it in plain: set a key for the target "
-            "(virt:backup:targets)"
+            f"{unencrypted} of {inspection.name} is encrypted, and the target {target.folder.root} "
+            "would store it in plain: set a key for the target (virt:backup:targets)"
         )
     catalog = target.catalog(inspection.uuid)
     plans = chains.plan(inspection, host, catalog, chain, full, record_key)

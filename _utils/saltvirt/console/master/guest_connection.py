@@ -124,9 +124,8 @@ def connect(connection: GuestConnection) -> ssl.SSLSocket:
 def unreachable(connection: GuestConnection, exc: Exception) -> errors.ConnectionFailed:
     """The error for an unreachable hypervisor."""
     return errors.ConnectionFailed(
-        f"cannot connect to {connection.host} at {connection.address} port "
-        f"{connection.port}: {exc}; check virt:reach:addresses and the hypervisor's "
-        "firewall"
+        f"cannot connect to {connection.host} at {connection.address} port {connection.port}: "
+        f"{exc}; check virt:reach:addresses and the hypervisor's firewall"
     )
 
 

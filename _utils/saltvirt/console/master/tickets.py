@@ -130,8 +130,7 @@ def _reserve(directory: Path, user: str | None, secret_digest: str) -> None:
         user_count = sum(pending.user == user for pending in existing.values())
         if user_count >= MAX_PER_USER or len(existing) >= MAX_TICKETS:
             raise errors.OperationFailed(
-                "there are "
-                f"{(user_count if user_count >= MAX_PER_USER else len(existing))} unused "
+                f"there are {(user_count if user_count >= MAX_PER_USER else len(existing))} unused "
                 f"tickets: wait {LIFE_S} s"
             )
         ticket = Ticket(user, time.time() + _ISSUE_TIMEOUT_S)

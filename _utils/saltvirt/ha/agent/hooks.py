@@ -29,10 +29,9 @@ class HaHostHooks(HostHooks):
         guests = managed_guests.assigned(host) if host else []
         if guests:
             raise errors.OperationFailed(
-                f"high availability has guests here "
-                f"({sanitize.one_line(', '.join(guests), 100)}): if the network fails, this host "
-                "is reset before the change is rolled back. Migrate them first (salt-run "
-                f"virt.evacuate {host}), or pass force=True"
+                f"high availability has guests here ({sanitize.one_line(', '.join(guests), 100)}): "
+                "if the network fails, this host is reset before the change is rolled back. "
+                f"Migrate them first (salt-run virt.evacuate {host}), or pass force=True"
             )
 
     def port(self) -> int | None:

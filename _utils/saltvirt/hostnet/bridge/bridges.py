@@ -147,8 +147,7 @@ def plan(
         raise InvalidInput(f"this host has no interface {name}")
     raise Unsupported(
         f"{name} is not configured by netplan, NetworkManager, systemd-networkd, wicked, "
-        f"network-scripts or ifupdown: create {bridge} on top of it yourself, then apply "
-        "this again"
+        f"network-scripts or ifupdown: create {bridge} on top of it yourself, then apply this again"
     )
 
 

@@ -63,10 +63,9 @@ def expand(policy: CertificatePolicy, opts: Mapping[str, Any]) -> str:
     claimed = sorted({_CLAIMED[engine] for engine in _engines(text, opts) if engine in _CLAIMED})
     if claimed and not policy.trust_grains:
         raise PkiError(
-            f"virt:hosts ({text}) matches {' and '.join(claimed)}, which a minion reports "
-            "about itself, so a guest could claim to be a hypervisor; name the hosts by "
-            "id, list or nodegroup, or accept the risk with virt: {pki: {trust_grains: "
-            "True}}"
+            f"virt:hosts ({text}) matches {' and '.join(claimed)}, which a minion reports about "
+            "itself, so a guest could claim to be a hypervisor; name the hosts by id, list or "
+            "nodegroup, or accept the risk with virt: {pki: {trust_grains: True}}"
         )
     return text
 
