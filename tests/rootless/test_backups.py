@@ -26,7 +26,7 @@ def test_read_back_and_removed(cloud, guest):
     assert code == 0
     assert lines[-5:] == [
         "verified 3 backups at vault: all good",
-        "guest  backup                            found",
+        "guest  backup                            result",
         *(f"web1   {one}  good" for one in made),
     ]
     code, lines = cloud.typed("virt.backup_prune", test=True)
