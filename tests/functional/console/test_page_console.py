@@ -203,9 +203,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.until(lambda: page.run("return document.activeElement.className") == "typed", "focus")
     # a key that SeaBIOS was not ready to read is lost
-    page.until(
-        lambda: "boot device" in shown(page) or press(page, Keys.ESCAPE), "SeaBIOS' menu"
-    )
+    page.until(lambda: "boot device" in shown(page) or press(page, Keys.ESCAPE), "SeaBIOS' menu")
     assert page.axe() == []
     page.cluster(folder_of(tmp_path) / "page-serial.webp")
     cloud.dom.destroy()
