@@ -14,7 +14,7 @@ test: ## everything: lint, unit, functional and lab tests (root, Debian 12)
 	$(LAB) test $(ARGS)
 
 test-unit: ## the unit tests: no root, a minute
-	$(LAB) pytest -q -n logical --dist worksteal tests/unit $(ARGS)
+	$(LAB) pytest -q -n $$(($$(nproc) + 1)) --dist worksteal tests/unit $(ARGS)
 
 test-rootless: ## a master and minions of an unprivileged user on libvirt's test driver: SALT=3007 WAY=pip
 	SALTVIRT_LAB_SALT=$(SALT) SALTVIRT_WAY=$(WAY) $(LAB) rootless -q $(ARGS)

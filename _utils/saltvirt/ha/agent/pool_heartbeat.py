@@ -55,6 +55,7 @@ class PoolHeartbeat:
         self.beats: dict[str, Heartbeat] = {}
         self._next: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
         self._worker = WorkerProcess(argv)
+        self._stop = threading.Event()
         threading.Thread(target=self._run, name=f"pool {folder}", daemon=True).start()
 
     def write(self, beat: bytes) -> None:
@@ -68,6 +69,7 @@ class PoolHeartbeat:
     def end(self) -> None:
         """End its process, if possible."""
         self._worker.stopping = True
+        self._stop.set()
         self._offer(None)
         self._worker.end()
 
@@ -83,7 +85,7 @@ class PoolHeartbeat:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
                 self._worker.log_once(f"pool {self.folder}: {exc}")
-            threading.Event().wait(_RETRY_S)
+            self._stop.wait(_RETRY_S)
 
     def _session(self) -> None:
         with self._worker.session() as ask:

@@ -1121,6 +1121,12 @@ def test_a_guest_without_a_definition_fails(guests):
     becomes(guests, "web1", messages.FAILED)
 
 
+@pytest.fixture
+def short_lock_wait(monkeypatch):
+    monkeypatch.setattr("saltvirt.ha.agent.guests._LOCK_WAIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("short_lock_wait")
 def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, caplog):
     guests.definition_cache.put(definition("web1", XML.format(name="web1")))
     assert list(guests.definition_cache.names) == ["web1"]
@@ -1133,6 +1139,7 @@ def test_what_is_done_with_an_old_definition_is_done_after_another_verb(guests, 
     until(lambda: guests.domain("web1") is None, "it goes", 10)
 
 
+@pytest.mark.usefixtures("short_lock_wait")
 def test_a_guest_is_not_started_by_a_definition_that_was_to_go(guests, caplog):
     """It could not be dropped: another verb was at work with it, or libvirt did not answer."""
     newer = XML.format(name="web1").replace("<name>", "<description>newer</description><name>")

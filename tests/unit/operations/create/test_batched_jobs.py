@@ -78,7 +78,7 @@ def test_who_waits_while_a_host_is_at_work_goes_to_it_in_one_job(tmp_path):
 
 def test_those_who_come_at_one_moment_are_one_job_of_so_many_at_most(tmp_path, monkeypatch):
     monkeypatch.setattr(joint_module, "MAX_GATHER_S", 60)
-    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=2)
+    fleet, together = Fleet(tmp_path), BatchedJobs(4, gather_s=1)
     several = [f"web{n}" for n in range(MAX_BATCH + 5)]
     found = {one.result(60).data[1] for one in asked(together, fleet, several)}
     assert found == set(several)
