@@ -351,7 +351,7 @@ def _abandoned(
     """Yield guests that a host was asked to create by an operation whose end this master did not
     see."""
     for name, intent in intent_log.load_all(fleet.opts).items():
-        host, function = intent.host, intent.what
+        host, function = intent.host, intent.function
         leftovers = answers.get(host)
         state = leftovers.guests.get(name) if leftovers else None
         if name in partial or state == "running" or _guest_owner(fleet, name):

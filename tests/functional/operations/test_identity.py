@@ -343,7 +343,7 @@ def test_a_copy_has_a_key_of_its_own(named, store, pairs, report, start):
     assert store.accepted("db1").split() == pairs[1].split()
     assert store.accepted("web1").split() == pairs[0].split()
     assert told[0] is None
-    assert (told[-1].host, told[-1].what, told[-1].started) == ("hv1", "virt.clone", False)
+    assert (told[-1].host, told[-1].function, told[-1].started) == ("hv1", "virt.clone", False)
     assert intent_log.load(named.opts, "web1") is None
 
 

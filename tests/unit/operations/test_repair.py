@@ -469,7 +469,8 @@ def test_a_copy_that_was_given_up_has_no_mark(tmp_path, marks, named):
 
 
 @pytest.mark.parametrize(
-    "note", [b"{", b"\xff", b"[]", b"{}", b'{"host": 7}', b'{"host": "hv1", "what": "virt.init"}']
+    "note",
+    [b"{", b"\xff", b"[]", b"{}", b'{"host": 7}', b'{"host": "hv1", "function": "virt.init"}'],
 )
 def test_a_damaged_note_of_what_was_begun_names_nothing(tmp_path, note):
     cloud = Cloud(tmp_path, {"hv1": left(["web1"])})

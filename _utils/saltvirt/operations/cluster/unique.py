@@ -144,7 +144,7 @@ def _refuse_silent(
     if record and record.host in silent_hosts:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.since))
         raise errors.OperationFailed(
-            f"{record.host} was asked to create {name} by {record.what} at {since} and "
+            f"{record.host} was asked to create {name} by {record.function} at {since} and "
             f"does not answer now: {silent_hosts[record.host]}; {_advice()}"
         )
     if silent_hosts and not never_seen:

@@ -36,8 +36,10 @@ def judge(
         return _judge_partial(fleet, name, host, in_deployment)
     if record is None or record.host != host or guest.state == "running":
         return None, None
-    message = f"{record.what} for it was given up or killed: see salt-run virt.repair name={name}"
-    never_started = record.what == "virt.init" and not record.started
+    message = (
+        f"{record.function} for it was given up or killed: see salt-run virt.repair name={name}"
+    )
+    never_started = record.function == "virt.init" and not record.started
     is_off = guest.state == "shutdown"
     if not (
         in_deployment and never_started and is_off and _is_registered(fleet, init_request, host)

@@ -26,12 +26,12 @@ RETENTION_S = 90 * 86400
 
 @dataclass(frozen=True)
 class CreateIntent(Message):
-    """The record of one creation. what: the operation, for messages. since: in seconds since 1970.
-    started: False until a start was requested. operation: the operation's mark in the guest's
-    record; None if it has no mark."""
+    """The record of one creation. function: what began it, such as ``virt.init``. since: in seconds
+    since 1970. started: False until a start was requested. operation: the operation's mark in the
+    guest's record; None if it has no mark."""
 
     host: str
-    what: str
+    function: str
     since: float
     started: bool = True
     operation: str | None = None
