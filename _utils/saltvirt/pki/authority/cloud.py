@@ -76,6 +76,10 @@ class HostRecords:
     def _signers(self) -> dict[str, ca.Authority]:
         return {name: ca.read(self.store, name) for name in AUTHORITIES}
 
+    @functools.cached_property
+    def _revoked(self) -> set[str]:
+        return crl.revoked_serials(self.store)
+
     def certificates(self, host: str) -> dict[str, dict[str, Any]]:
         """{use: description of the host's certificate as stored on the master}.
 
@@ -104,9 +108,8 @@ class HostRecords:
     def _case(self, host: str) -> issue.Case:
         """The data for issuing certificates without a request from the host; the host's own grains
         are unknown here."""
-        request, revoked = request_rules.SigningRequest(), crl.revoked_serials(self.store)
-        names = self._names.for_host(host)
-        cert_request = issue.make_cert_request(self.rules, request, host, names, revoked)
+        request, names = request_rules.SigningRequest(), self._names.for_host(host)
+        cert_request = issue.make_cert_request(self.rules, request, host, names, self._revoked)
         return issue.Case(
             self.store, self.rules, self.store.host(host), self._signers, cert_request
         )
@@ -114,10 +117,10 @@ class HostRecords:
     def foreign_names(self, host: str) -> list[str]:
         """Messages about valid certificates of the host for a name that belongs to another host
         now."""
-        revoked, now = crl.revoked_serials(self.store), self.store.now()
+        now = self.store.now()
         conflicts: set[tuple[str, str]] = set()
         for cert in issue.issued(self.store.host(host)):
-            if certs.serial(cert) in revoked or certs.not_after(cert) < now:
+            if certs.serial(cert) in self._revoked or certs.not_after(cert) < now:
                 continue
             for name in certs.names(cert):
                 conflicts.update((name, owner) for owner in self._names.owners(host, name))
