@@ -55,7 +55,6 @@ class PoolHeartbeat:
         self.beats: dict[str, Heartbeat] = {}
         self._next: queue.Queue[tuple[float, bytes] | None] = queue.Queue(1)
         self._worker = WorkerProcess(argv)
-        self._stop = threading.Event()
         threading.Thread(target=self._run, name=f"pool {folder}", daemon=True).start()
 
     def write(self, beat: bytes) -> None:
@@ -68,8 +67,7 @@ class PoolHeartbeat:
 
     def end(self) -> None:
         """End its process, if possible."""
-        self._worker.stopping = True
-        self._stop.set()
+        self._worker.stopping.set()
         self._offer(None)
         self._worker.end()
 
@@ -80,16 +78,16 @@ class PoolHeartbeat:
             self._next.put_nowait(item)
 
     def _run(self) -> None:
-        while not self._worker.stopping:
+        while not self._worker.stopping.is_set():
             try:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
                 self._worker.log_once(f"pool {self.folder}: {exc}")
-            self._stop.wait(_RETRY_S)
+            self._worker.stopping.wait(_RETRY_S)
 
     def _session(self) -> None:
         with self._worker.session() as ask:
-            while (item := self._next.get()) is not None and not self._worker.stopping:
+            while (item := self._next.get()) is not None and not self._worker.stopping.is_set():
                 at_s, beat = item
                 self._take(at_s, ask(beat))
 

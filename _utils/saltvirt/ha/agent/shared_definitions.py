@@ -67,22 +67,22 @@ class SharedDefinitions:
 
     def end(self) -> None:
         """End its process, if possible."""
-        self._worker.stopping = True
+        self._worker.stopping.set()
         self._wakeup.set()
         self._worker.end()
 
     def _run(self) -> None:
-        while not self._worker.stopping:
+        while not self._worker.stopping.is_set():
             self._wakeup.wait()
             try:
                 self._session()
             except (OSError, ValueError, errors.VirtError) as exc:
                 self._worker.log_once(f"definitions in {self.folder}: {sanitize.one_line(exc)}")
-                threading.Event().wait(_RETRY_S)
+                self._worker.stopping.wait(_RETRY_S)
 
     def _session(self) -> None:
         with self._worker.session() as ask:
-            while not self._worker.stopping:
+            while not self._worker.stopping.is_set():
                 with self._guard:
                     if not self._queue:
                         self._wakeup.clear()

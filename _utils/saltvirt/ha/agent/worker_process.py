@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -17,11 +18,11 @@ _END_S = 0.5
 
 
 class WorkerProcess:
-    """A worker process that is started when it is needed. argv: its command line. stopping: whether
-    it is no longer needed."""
+    """A worker process that is started when it is needed. argv: its command line. stopping: set
+    when it is no longer needed."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        self.stopping = False
+        self.stopping = threading.Event()
         self._argv, self._last_message = list(argv), ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,12 +48,12 @@ class WorkerProcess:
                 yield ask
             finally:
                 # end() may have been called before the process existed
-                if self.stopping:
+                if self.stopping.is_set():
                     process.kill()
 
     def end(self) -> None:
         """End the process for good, if possible."""
-        self.stopping = True
+        self.stopping.set()
         if self._process is not None:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
