@@ -2,6 +2,7 @@
 LAB := tests/lab/lab
 DEBIAN ?= 12
 SALT ?= 3008
+NAME ?= demo
 ARGS ?=
 
 .PHONY: help test test-unit test-rootless test-lab test-matrix test-bare lint coverage-api docs lab-up lab-down lab-sync lab-build \
@@ -28,11 +29,11 @@ test-bare: ## make test on a Debian that has nothing but make, git and python3, 
 test-matrix: ## tutorial, keys, states, migration, update on Debian 12 and 13 with Salt 3006 to 3008: ARGS="--only 13/3006 --part keys"
 	$(LAB) matrix $(ARGS)
 
-demo: ## a cloud on this machine and the tutorial in it, command by command
-	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT)
+demo: ## a cloud on this machine and the tutorial in it, command by command: NAME=demo2, REPLACE=1
+	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT) --name $(NAME) $(if $(REPLACE),--replace)
 
-demo-down: ## remove the demo's cloud
-	$(LAB) --name demo down
+demo-down: ## remove the demo's cloud: NAME=demo2
+	$(LAB) --name $(NAME) down
 
 publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }

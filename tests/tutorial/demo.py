@@ -1,7 +1,8 @@
-"""``make demo``: a cloud on this machine with the tutorial, command by command, a console and the
-page."""
+"""``make demo``: a cloud on this machine with the tutorial, command by command, a console, more
+guests, and the page."""
 
 import argparse
+import json
 import re
 import secrets
 import shlex
@@ -9,15 +10,16 @@ import subprocess
 import sys
 import time
 
-from tests.lab import packages, page
+from tests.lab import packages, page, paths
 from tests.lab.cloud import Cloud
 from tests.lab.recipe import Recipe
 from tests.lab.sh import LabError
-from tests.tutorial.steps import STEPS
+from tests.tutorial.heartbeat import Heartbeat, duration
+from tests.tutorial.steps import SHOWCASE, STEPS
 from tests.typist import Typist
 
 NAME = "demo"
-# of the page on this machine, where nobody else has it
+# the preferred port of the page on this machine, and the page's user
 PORT, USER = 8000, "demo"
 # what a terminal is told, and nobody reads
 CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])|\x0f")
@@ -25,17 +27,42 @@ CONTROL = re.compile(r"\x1b(\[[?>]?[0-9;]*[A-Za-z]|\(B|[78<>=])|\x0f")
 BOOT_S = 1800
 # and until it answers a command of `salt`, while it has more to do
 PATIENCE = "echo 'timeout: 90' > /etc/salt/master.d/demo.conf"
+# the master's settings and files for SHOWCASE
+SETTINGS = {
+    "virt": {
+        "hosts": "hv*",
+        "backup": {
+            "targets": {"vault": {"host": "hv2", "folder": "/srv/backups"}},
+            "retention": {"last": 3, "daily": 7},
+        },
+    }
+}
+DEPLOYMENT = {
+    "web1": {"cpu": 1, "mem": 256, "groups": ["web"]},
+    "web2": {"cpu": 1, "mem": 256, "groups": ["web"]},
+    "db1": {"cpu": 1, "mem": 384},
+}
 
 
 def show(cloud, command):
-    """Types a command on the master, its output straight to the terminal. Its exit code."""
+    """Types a command on the master, its output straight to the terminal. Its exit code.
+
+    ``salt`` prints nothing until all minions have answered: a heartbeat is shown until then.
+    ``salt-run virt.…`` prints its own progress.
+    """
     print(f"\n\033[1mmaster# {command}\033[0m" if sys.stdout.isatty() else f"\nmaster# {command}")
     sys.stdout.flush()
-    argv = cloud.machine("master").argv(["sh", "-c", command])
+    argv = [str(part) for part in cloud.machine("master").argv(["sh", "-c", command])]
     began = time.monotonic()
-    code = subprocess.run([str(part) for part in argv], check=False).returncode
+    if command.startswith("salt "):
+        with Heartbeat("waiting for the answer") as heartbeat:
+            done = subprocess.run(argv, check=False, stdout=subprocess.PIPE, text=True)
+            heartbeat.stop()
+            print(done.stdout, end="")
+    else:
+        done = subprocess.run(argv, check=False)
     print(f"({time.monotonic() - began:.1f} s)", flush=True)
-    return code
+    return done.returncode
 
 
 def wait_for(cloud, guest):
@@ -43,14 +70,18 @@ def wait_for(cloud, guest):
 
     It is asked only once it is connected: questions to a slow guest would pile up in it.
     """
-    print(f"\n… waiting for {guest} to boot and to reach the master", flush=True)
+    print(flush=True)
     end = time.monotonic() + BOOT_S
     ping = f"salt -t 60 {shlex.quote(guest)} test.ping --out=json --static"
-    while time.monotonic() < end:
-        present = cloud.exec("master", "salt-run manage.present --out=json", check=False).stdout
-        if f'"{guest}"' in present and "true" in cloud.exec("master", ping, check=False).stdout:
-            return
-        time.sleep(1)
+    with Heartbeat(f"{guest} boots and connects to the master"):
+        while time.monotonic() < end:
+            present = cloud.exec("master", "salt-run manage.present --out=json", check=False)
+            if (
+                f'"{guest}"' in present.stdout
+                and "true" in cloud.exec("master", ping, check=False).stdout
+            ):
+                return
+            time.sleep(1)
     raise LabError(f"{guest} did not answer within {BOOT_S} s")
 
 
@@ -65,6 +96,21 @@ def play(cloud):
                 look_at(cloud, "centos1")
             if show(cloud, command):
                 raise LabError(f"step {number} failed at: {command}")
+
+
+def exhibit(cloud):
+    """Further guests, labels, a snapshot and a backup. Raises LabError at the first command that
+    fails."""
+    for path, data in (
+        ("/etc/salt/master.d/showcase.conf", SETTINGS),
+        ("/srv/showcase.json", DEPLOYMENT),
+    ):
+        cloud.exec("master", ["sh", "-c", 'cat > "$1"', "-", path], input=json.dumps(data))
+    cloud.exec("hv2", ["install", "-d", "-m", "700", "/srv/backups"])
+    print("\n== The showcase: a deployment, owners and labels, a snapshot, a backup", flush=True)
+    for command in SHOWCASE:
+        if show(cloud, command):
+            raise LabError(f"the showcase failed at: {command}")
 
 
 def look_at(cloud, guest):
@@ -96,37 +142,104 @@ def serve(cloud):
     return url, password
 
 
-def main():
-    """The exit code."""
+def confirmed(question):
+    """Whether the user at the terminal agrees; without a terminal, nobody does."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def refuse_to_replace(cloud, agreed):
+    """Raises LabError if the cloud exists and the user does not agree to its removal."""
+    if not cloud.describe():
+        return
+    state = "is running" if cloud.running() else "exists, but not all of its machines run"
+    if agreed or confirmed(f"The demo {cloud.name!r} {state}. Remove it with all its guests?"):
+        return
+    raise LabError(
+        f"the demo {cloud.name!r} {state}: make demo REPLACE=1 removes it with all its guests; "
+        f"make demo NAME={cloud.name}2 starts another one beside it"
+    )
+
+
+def announce():
+    """Says what will be installed on this machine, and where files are kept."""
+    missing = packages.missing(packages.ALL)
+    if missing:
+        print(f"This machine gets {len(missing)} Debian packages: {' '.join(missing)}.")
+    print(
+        f"Caches are kept in {paths.cache()}, the cloud in {paths.INSTANCES}; it runs in its own "
+        "containers and network namespaces.",
+        flush=True,
+    )
+
+
+def raise_cloud(cloud, given):
+    """Brings the cloud up, with a heartbeat that names the current step."""
+    with Heartbeat("preparing") as heartbeat:
+
+        def say(text):
+            heartbeat.line(f"lab: {text}")
+            heartbeat.what = text
+
+        cloud.up(2, Recipe(given.debian, given.salt), say=say)
+    cloud.exec("master", PATIENCE)
+
+
+def arguments():
+    """The command line."""
     parser = argparse.ArgumentParser(prog="make demo")
     parser.add_argument("--debian", default="12")
     parser.add_argument("--salt", default="3008")
-    given = parser.parse_args()
-    cloud = Cloud(NAME)
+    parser.add_argument("--name", default=NAME)
+    parser.add_argument("--replace", action="store_true")
+    return parser.parse_args()
 
-    def say(text):
-        print(f"lab: {text}", flush=True)
 
+def main():
+    """The exit code."""
+    given = arguments()
+    began, is_up = time.monotonic(), False
     try:
+        cloud = Cloud(given.name)
         reason = packages.why_not()
         if reason:
             raise LabError(reason)
-        cloud.up(2, Recipe(given.debian, given.salt), say=say)
-        cloud.exec("master", PATIENCE)
+        refuse_to_replace(cloud, given.replace)
+        announce()
+        raise_cloud(cloud, given)
+        is_up = True
         play(cloud)
+        exhibit(cloud)
         url, password = serve(cloud)
     except LabError as exc:
         print(f"\ndemo: {exc}", file=sys.stderr)
-        print("The cloud is still up: look at it, then make demo-down", file=sys.stderr)
+        if is_up:
+            print(f"The cloud is still up. Remove it: {down(cloud.name)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"\ndemo: interrupted. Remove what exists: {down(given.name)}", file=sys.stderr)
+        return 130
     print(
-        "\nThat is all. The cloud runs on:\n"
-        f"  {url}/page          the page: user {USER}, password {password}, login by file\n"
-        f"  tests/lab/lab --name {NAME} shell master    to enter it; there:\n"
-        "  salt-run virt.console centos1        a console; ^] leaves it\n"
-        "  make demo-down                       to take it down"
+        f"\nThe demo is complete after {duration(time.monotonic() - began)}. The cloud runs:\n"
+        f"  {url}/page\n"
+        f"      the web page. Log in with 'file': user {USER}, password {password}\n"
+        f"  tests/lab/lab --name {cloud.name} shell master\n"
+        "      a shell on the master. Try there:\n"
+        "        salt-run virt.query\n"
+        "        salt-run virt.console centos1      (^] leaves the console)\n"
+        f"  {down(cloud.name)}\n"
+        "      removes the cloud"
     )
     return 0
+
+
+def down(name):
+    """The command that removes a demo."""
+    return "make demo-down" if name == NAME else f"make demo-down NAME={name}"
 
 
 if __name__ == "__main__":

@@ -79,3 +79,18 @@ STEPS = (
         ),
     ),
 )
+
+# after the tutorial, make demo types these commands to fill the cloud
+SHOWCASE = (
+    'salt-run virt.deployed "$(cat /srv/showcase.json)" deployment=shop '
+    "defaults='{image: salt://debian.qcow2, enable_qcow: True}'",
+    "salt-run virt.label web1 '[web, production]'",
+    "salt-run virt.label web2 '[web, production]'",
+    "salt-run virt.set_owner db1 demo",
+    "salt-run virt.shutdown centos1 timeout=300",
+    "salt-run virt.snapshot centos1 before-update",
+    "salt-run virt.start centos1",
+    "salt-run virt.backup db1",
+    "salt-run virt.backups",
+    "salt-run virt.query",
+)
