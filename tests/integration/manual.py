@@ -1,10 +1,11 @@
-"""Read a page of the manual and follow it: write its files and run its commands, in order."""
+"""Read a page of the manual and follow it: write its files, run its commands in order, and compare
+the outputs that it shows."""
 
 import re
 
 from tests.lab import paths
+from tests.tools import typed_manual
 
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 VARIABLE = re.compile(r"[A-Z]+=")
 
 
@@ -31,12 +32,26 @@ class Page:
         for section in self.text.split("\n## "):
             title = section.partition("\n")[0]
             followed = self.only is None or title in self.only
-            blocks = BLOCK.findall(section) if followed else []
+            blocks = list(typed_manual.BLOCK.finditer(section)) if followed else []
             if blocks:
                 self.before.pop(title, str)()
-            for kind, block in blocks:
-                {"yaml": self._write, "sh": self._type_all}[kind](block)
+            for block in blocks:
+                self._follow(block)
         assert [*self.said, *self.ends, *self.before] == [], "the page no longer has these"
+
+    def _follow(self, block):
+        session = typed_manual.session(block)
+        if session.skipped:
+            return
+        if block["kind"] == "yaml":
+            self._write(block["text"])
+        elif block["kind"] == "sh":
+            self._type_all(block["text"])
+        for number, (command, lines) in enumerate(session.steps, 1):
+            fails = session.fails and number == len(session.steps)
+            printed = self._type(command, fails)
+            wrong = typed_manual.mismatch(lines, printed, session.varies)
+            assert wrong is None, f"{command}\nnot printed: {wrong}\nprinted:\n{printed}"
 
     def _write(self, block):
         """A file: its path is the block's first line."""
@@ -51,18 +66,20 @@ class Page:
             else:
                 self._type(command)
 
-    def _type(self, command):
+    def _type(self, command, fails=False):
         self._typed.append(command)
         time = (command, self._typed.count(command))
         typed = "\n".join([*self._variables, command])
         done = self.cloud.exec("master", typed, check=False, timeout=2700)
         said = done.stdout + done.stderr
         print(f"# {command}\n{said}")  # pytest shows it when the page is wrong
-        assert done.returncode == self.ends.pop(time, 0), f"{command}\n{said}"
+        code = self.ends.pop(time, 1 if fails else 0)
+        assert done.returncode == code, f"{command}\n{said}"
         assert "Traceback" not in said, f"{command}\n{said}"
         if command == "systemctl restart salt-master":
             self.cloud.wait_for_minion(*self._running())
         self.said.pop(time, str)(said)
+        return done.stdout
 
     def _running(self):
         return [host for host in self.cloud.hosts if self.cloud.machine(host).leader()]

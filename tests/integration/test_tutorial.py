@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from tests.lab import paths
 from tests.lab.fixtures import own_lab
-from tests.tools import wheel
+from tests.tools import typed_manual, wheel
 from tests.tutorial import demo
 from tests.tutorial.steps import IMAGE, STEPS
 
@@ -25,14 +26,15 @@ class Operator:
 
     def __init__(self, cloud, way):
         self.cloud, self.way = cloud, way
-        self.printed = []
+        self.typed, self.printed = [], {}
 
     def types(self, command):
         title_of(command)  # it is one of the tutorial's
         done = self.cloud.exec("master", command, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stdout + done.stderr
-        self.printed.append(command)
+        self.typed.append(command)
+        self.printed.setdefault(command, []).append(done.stdout)
         return done.stdout
 
 
@@ -80,7 +82,13 @@ def test_tutorial(operator):
     cloud = operator.cloud
     for step in STEPS:
         CHAPTERS.get(step.title, plain)(operator, cloud, step)
-    assert operator.printed == [c for step in STEPS for c in step.commands]
+    assert operator.typed == [c for step in STEPS for c in step.commands]
+    readme = (paths.REPOSITORY / "README.md").read_text(encoding="utf-8")
+    for session in typed_manual.sessions(readme):
+        for command, lines in session.steps:
+            for printed in operator.printed.get(command, [])[:1]:
+                wrong = typed_manual.mismatch(lines, printed, session.varies)
+                assert wrong is None, f"README: {command}\nnot printed: {wrong}\n{printed}"
 
 
 def plain(operator, cloud, step):

@@ -45,15 +45,15 @@ class Session:
 
 def sessions(text: str) -> list[Session]:
     """Return the sessions of a page, in its order."""
-    read = (_session(match) for match in BLOCK.finditer(text))
-    return [session for session in read if session.steps]
+    return [read for match in BLOCK.finditer(text) if (read := session(match)).steps]
 
 
-def _session(block: re.Match[str]) -> Session:
+def session(block: re.Match[str]) -> Session:
+    """Return the session of a match of BLOCK; without a prompt it has no steps."""
     note, steps = (block["note"] or "").strip(), list[Typed]()
     for raw in block["text"].splitlines():
         line = raw.removeprefix(block["indent"]).rstrip()
-        prompt = PROMPT.match(line)
+        prompt = None if block["kind"] in ("sh", "yaml") else PROMPT.match(line)
         if prompt:
             steps.append(Typed(prompt["command"].split("  #")[0].strip(), None))
         elif steps and line:
@@ -91,8 +91,10 @@ def mismatch(wanted: list[str] | None, printed: str, varies: tuple[str, ...] = (
 
 
 def _pattern(line: str, varies: tuple[str, ...]) -> re.Pattern[str]:
-    words = [re.escape(word) for word in (ANY, *sorted(varies, key=len, reverse=True))]
-    parts = re.split(f"({'|'.join(words)})", " ".join(line.split()))
+    words = [
+        rf"(?<![\w.]){re.escape(word)}(?!\w)" for word in sorted(varies, key=len, reverse=True)
+    ]
+    parts = re.split(f"({'|'.join([ANY, *words])})", " ".join(line.split()))
     return re.compile(
         "".join(
             ".*" if part == ANY else r"\S+" if part in varies else re.escape(part) for part in parts

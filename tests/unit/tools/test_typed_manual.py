@@ -61,6 +61,8 @@ def test_a_page_is_read_in_its_order():
         (["moved in 26.9 s"], "moved in 3.1 s", ("26.9",), None),
         (["moved in 26.9 s"], "moved in 3.1 s", (), "moved in 26.9 s"),
         (["web1 … hv2"], "web1 is on hv2", (), None),
+        (["hv2 has 2"], "hv1 has 3", ("2",), "hv2 has 2"),
+        (["hv2 has 2"], "hv2 has 3", ("2",), None),
         (["(a|b)"], "a", (), "(a|b)"),
         (None, "anything", (), None),
     ],
