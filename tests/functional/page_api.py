@@ -123,6 +123,12 @@ class Api(http.server.ThreadingHTTPServer):
     def do_host_info(self, _arguments):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
+    def do_vm_info(self, arguments):
+        host, guest = self.named(arguments["name"])
+        if guest is None:
+            return failed("vm_info", f"no guest '{arguments['name']}' on any hypervisor")
+        return {host: {arguments["name"]: _queried({"it": guest})["vm_info"]["it"]}}
+
     def do_watch(self, _arguments):
         text = "this master's configuration has no engine virt_reach: see docs/how-to/consoles.md"
         return failed("page", text)

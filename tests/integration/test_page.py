@@ -13,7 +13,6 @@ import pytest
 
 browser = pytest.importorskip("tests.browser", reason="no selenium here: the tests' Python has it")
 
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.integration.hypervisor import Hypervisor
@@ -160,7 +159,7 @@ def test_deploy_watch_migrate_and_log_out(site):
     assert "init ops-1" in steps
     (target,) = set(lab.hosts) - {source}
     page.call('.tile[data-name="ops-1"]').click()
-    page.button("Migrate…", "dialog").click()
+    page.button("Migrate…", "main").click()
     page.call("#target").send_keys(target)
     page.until_text(f"would be moved from {source} to {target}", "dialog .line.good")
     page.until(lambda: page.button("Migrate", "dialog").is_enabled(), "Migrate")
@@ -168,8 +167,7 @@ def test_deploy_watch_migrate_and_log_out(site):
     told(page, f"ops-1 was moved from {source} to {target}")
     assert running(lab, "ops-1") == [target]
     assert "migrate ops-1" in " ".join(page.run("return window.strip"))
-    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()  # the card is still open
-    page.until(lambda: not page.all("dialog"), "the card is closed")
+    page.until(lambda: not page.all("dialog"), "the dialog is closed")
     page.run("location.hash = '#health'")
     page.until_text("Certificates")
     logout(page)
@@ -179,11 +177,10 @@ def test_deploy_watch_migrate_and_log_out(site):
 def test_a_console_is_opened_and_shows_what_the_guest_says(site):
     page = login(site, "ops")
     page.call('.tile.running[data-name="ops-1"]').click()
-    page.button("Serial console", "dialog").click()
+    page.button("Serial console", "main").click()
     page.until_text("ZZZZ", "dialog.console .terminal")
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.button("Close", "dialog.console").click()
-    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
     logout(page)
 
 

@@ -150,8 +150,8 @@ def test_the_engine_tells_the_page_and_the_page_asks_nothing(
     assert [fun for fun, _ in api.calls] == ["watch"]
     api.answers["resume"] = lambda _given: cloud.dom.resume() or page_api.done("web1", "resumed")
     tile(chromium, "web1").click()
-    chromium.button("Resume", "dialog").click()  # what it has done itself it sees at once
-    chromium.call('.tile.running[data-name="web1"]')
+    chromium.button("Resume", "main").click()  # what it has done itself it sees at once
+    chromium.until_text("running on hv1", "main")
     assert "query" not in [fun for fun, _ in api.calls]
     cloud.opts["virt"]["rights"] = {"grants": []}  # he is shown out
     chromium.until(lambda: {"query", "host_info"} <= {fun for fun, _ in api.calls}, "it asks")
@@ -178,7 +178,7 @@ def folder_of(tmp_path):
 
 
 def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
-    page.button("Screen", "dialog").click()
+    page.button("Screen", "main").click()
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     found = page.until(lambda: (lit := page.run(LIT)) and lit[2] > 300 and lit, "the BIOS's words")
     assert found[:2] == [720, 400]  # as libvirt takes its picture: text of a VGA
@@ -199,7 +199,7 @@ def test_the_screen_of_the_guest_and_its_keyboard(page, cloud, front, tmp_path):
 
 
 def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
-    page.button("Serial console", "dialog").click()
+    page.button("Serial console", "main").click()
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.until(lambda: page.run("return document.activeElement.className") == "typed", "focus")
     # a key that SeaBIOS was not ready to read is lost
@@ -213,7 +213,7 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
 
 
 def test_logging_out_ends_it(page, cloud):
-    page.button("Screen", "dialog").click()
+    page.button("Screen", "main").click()
     page.until(lambda: page.run(LIT), "a screen")
     until(lambda: cloud.proxy.users == {("anna", False): 1}, "it is connected")
     page.run("document.querySelector('header.top').inert = false")
@@ -223,9 +223,9 @@ def test_logging_out_ends_it(page, cloud):
     until(lambda: cloud.proxy.users == {}, "the line has ended")
 
 
-def test_a_picture_on_the_card(page):
-    page.button("Picture", "dialog").click()
-    canvas = page.call("dialog canvas.picture")
+def test_a_picture_on_the_guests_page(page):
+    page.button("Picture", "main").click()
+    canvas = page.call("main canvas.picture")
     assert canvas.get_attribute("aria-label") == "Screen of web1"
     page.until(lambda: page.run("return arguments[0].width", canvas) == 720, "the picture")
     assert page.axe() == []
@@ -233,28 +233,27 @@ def test_a_picture_on_the_card(page):
 
 def test_who_may_not_sees_the_one_line(page, api):
     api.refuses = {"ticket", "screenshot"}
-    page.button("Picture", "dialog").click()
-    page.until_text("may not call virt.screenshot", "dialog .bad")
-    page.button("Serial console", "dialog").click()
+    page.button("Picture", "main").click()
+    page.until_text("may not call virt.screenshot", "main .bad")
+    page.button("Serial console", "main").click()
     page.until_text("may not call virt.ticket", "dialog.console .bad")
 
 
 def test_what_is_not_set_up_is_said(page, api, cloud):
     api.has_novnc = False
-    page.button("Screen", "dialog").click()
+    page.button("Screen", "main").click()
     page.until_text("apt-get install novnc", "dialog.console .bad")
     assert "ticket" not in [fun for fun, _ in api.calls]
     page.button("Close", "dialog.console").click()
-    tile(page, "web1").click()
     cloud.proxy.server.stop()
-    page.button("Serial console", "dialog").click()
+    page.button("Serial console", "main").click()
     page.until_text("the engine virt_reach", "dialog.console .bad")
     page.wrong()
 
 
 def test_a_phone(page):
     page.looks(390, 844)
-    page.button("Serial console", "dialog").click()
+    page.button("Serial console", "main").click()
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     assert page.axe() == []
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")

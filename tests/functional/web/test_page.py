@@ -116,44 +116,60 @@ def test_a_treemap_fills_its_box_and_nothing_overlaps(inside):
             assert apart or one is other
 
 
-def test_pause_and_resume_from_the_card(inside, api):
+def test_pause_and_resume_on_the_guests_page(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
-    inside.button("Pause", "dialog").click()
-    inside.until_text(f"{name} on hyper1: pause", "dialog")
-    inside.button("Resume", "dialog").click()
+    inside.button("Pause", "main").click()
+    inside.until_text(f"{name} on hyper1: pause", "main")
+    inside.button("Resume", "main").click()
     inside.until(lambda: api.hosts["hyper1"][name]["state"] == "running", "running")
     called = [one for one in api.calls if one[0] in ("pause", "resume")]
     assert called == [("pause", {"name": name}), ("resume", {"name": name})]
 
 
-def test_what_waits_for_the_next_start_is_on_the_card(inside, api):
+def test_a_guest_has_an_address_that_is_reloaded_and_left_by_back(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
-    inside.until_text("UUID", "dialog .facts")
-    assert "At the next start" not in inside.call("dialog .facts").text
+    inside.driver.find_element("link text", "Hardware").click()
+    inside.until_text("52:54:00:12:34:56", "main")
+    assert inside.run("return location.hash") == f"#guest/{name}/hardware"
+    inside.driver.refresh()
+    inside.until_text("52:54:00:12:34:56", "main")
+    assert inside.driver.title.startswith(name)
+    for shown in (".guest-page .overview", ".host .tile"):
+        inside.driver.back()
+        inside.call(shown)
+    inside.run("location.hash = '#guest/%3Cnone%3E'")
+    inside.until_text("No guest <none> on any host that responds.", "main")
+
+
+def test_what_waits_for_the_next_start_is_on_the_guests_page(inside, api):
+    name = guest_in(api, "running")
+    tile(inside, name).click()
+    inside.until_text("UUID", "main .facts")
+    assert "At the next start" not in inside.call("main .facts").text
     api.hosts["hyper1"][name]["pending"] = ["memory (1 GiB now, then 2 GiB)", "<b>clock</b>"]
     api.tell("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
-    inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "dialog .facts")
+    inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "main .facts")
 
 
 def test_what_fails_is_the_apis_one_line(inside, api):
     name = guest_in(api, "running")
     api.answers["pause"] = page_api.failed(name, "hyper1: libvirt does not answer within 30 s")
     tile(inside, name).click()
-    inside.button("Pause", "dialog").click()
-    inside.until_text("hyper1: libvirt does not answer within 30 s", "dialog .line.bad")
+    inside.button("Pause", "main").click()
+    inside.until_text("hyper1: libvirt does not answer within 30 s", "main .line.bad")
 
 
 def test_power_off_is_asked_about_first(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
-    inside.button("Power off", "dialog").click()
+    inside.button("Power off", "main").click()
     inside.until_text("has not yet written", "dialog")
     inside.button("Cancel", "dialog").click()
     assert "force_off" not in [fun for fun, _ in api.calls]
-    inside.button("Power off", "dialog.drawer").click()
-    inside.button("Power off", "dialog:not(.drawer)").click()
+    inside.button("Power off", "main").click()
+    inside.button("Power off", "dialog").click()
     inside.until(lambda: api.hosts["hyper1"][name]["state"] == "shutdown", "off")
 
 
@@ -205,16 +221,16 @@ def test_keyboard_alone(page, api):
     press(page, Keys.PAGE_UP)
     assert page.run(focused) == second
     press(page, Keys.ENTER)
-    page.until_text(second, "dialog h2")
-    press(page, Keys.ESCAPE)
-    page.until(lambda: not page.all("dialog"), "no dialog")
-    assert page.run(focused) == second
+    page.until_text(second, ".guest-page h2")
+    assert page.run("return location.hash") == f"#guest/{second}"
+    page.driver.back()
+    page.until(lambda: page.run(focused) == second, "the focus is on its tile again")
 
 
 def test_migrate_by_keyboard_with_the_reasons_first(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).send_keys(Keys.ENTER)
-    inside.button("Migrate…", "dialog").send_keys(Keys.ENTER)
+    inside.button("Migrate…", "main").send_keys(Keys.ENTER)
     inside.until_text("over TLS", "dialog .line")
     target = inside.call("#target")
     target.send_keys(Keys.ARROW_DOWN)
@@ -267,31 +283,31 @@ def test_a_migration_shows_its_progress(inside, api):
 
 
 def test_evacuate_shows_its_plan_first(inside, api):
-    inside.button("hyper1", ".host").click()
-    inside.button("Evacuate…", "dialog").click()
-    inside.until_text("10 would move, 0 would stay", "dialog")
+    inside.call(".host h2 a").click()
+    inside.button("Evacuate…", "main").click()
+    inside.until_text("10 would move, 0 would stay", "main")
     assert [given for fun, given in api.calls if fun == "evacuate"] == [
         {"host": "hyper1", "test": True}
     ]
     inside.fill("#reason", "new disks")
-    inside.button("Evacuate hyper1", "dialog").click()
+    inside.button("Evacuate hyper1", "main").click()
     wanted = ("evacuate", {"host": "hyper1", "reason": "new disks"})
     inside.until(lambda: wanted in api.calls, "it is told")
 
 
 def test_snapshots(inside, api):
     name = guest_in(api, "running")
-    tile(inside, name).click()
+    inside.run("location.hash = arguments[0]", f"guest/{name}/snapshots")
     api.answers["snapshot"] = page_api.done(name, "taken")
     api.answers["revert"] = page_api.done(name, f"{name} is as it was")
-    inside.fill("dialog input", "before")
-    inside.button("Take snapshot", "dialog").click()
-    inside.until_text("monday", "dialog")
-    inside.until_text("2026-11-24 08:00:00, external, child of monday, current", "dialog")
+    inside.fill("main input", "before")
+    inside.button("Take snapshot", "main").click()
+    inside.until_text("2026-11-24 08:00:00, external", ".tree li li")  # below monday
+    inside.until(lambda: inside.call("main input").get_attribute("value") == "", "an empty field")
     assert ("snapshot", {"name": name, "snapshot": "before"}) in api.calls
-    inside.button("Revert…", "dialog").click()
-    inside.button("Revert", "dialog:not(.drawer)").click()
-    inside.until_text(f"{name} is as it was", "dialog")
+    inside.button("Revert…", "main").click()
+    inside.button("Revert", "dialog").click()
+    inside.until_text(f"{name} is as it was", "main")
     assert ("revert", {"name": name, "snapshot": "monday"}) in api.calls
 
 
@@ -429,9 +445,10 @@ def test_what_a_server_says_is_text(inside, api):
         f"salt/virt/{HOSTILE.replace('/', '')}/init/copy", {"message": HOSTILE, "percent": "x"}
     )
     tile(inside, HOSTILE).click()
-    inside.until_text(HOSTILE, "dialog")
-    inside.button("Show", "dialog").click()
-    inside.until_text("monday", "dialog")
+    inside.until_text(HOSTILE, "main h2")
+    for tab in ("Hardware", "History", "Snapshots"):
+        inside.driver.find_element("link text", tab).click()
+    inside.until_text("monday", "main")
     assert inside.all("img") == []
     # and no code of the page could make it otherwise
     blocked = """
@@ -458,7 +475,7 @@ def test_a_session_that_ends_is_a_new_login(inside, api):
     api.valid = False
     api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     tile(inside, guest_in(api, "running")).click()
-    inside.button("Pause", "dialog").click()
+    inside.button("Pause", "main").click()
     inside.until_text("the session has ended: log in again")
     assert inside.all("dialog, .tile") == []
     assert inside.run("return sessionStorage.length") == 0
@@ -473,8 +490,7 @@ def test_a_limited_user_sees_what_the_api_gives(page, api):
     assert [one.get_attribute("data-name") for one in tiles] == ["web1"]
     page.until_text("every 30 s", ".live")
     tile(page, "web1").click()
-    page.until(lambda: page.button("Back up", "dialog"), "card")
-    press(page, Keys.ESCAPE)
+    page.until(lambda: page.button("Back up", "main"), "its operations")
     page.run("location.hash = '#health'")
     page.until_text(f"{USER} may not call virt.certs")
 
@@ -490,16 +506,20 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, api, look)
     api.tell("salt/virt/migrate/web99/progress", {"name": "web99", "percent": 40})
     for view in ("hosts", "guests", "jobs", "health"):
         page.run("location.hash = arguments[0]", view)
-        page.call(f"nav a[href='#{view}'][aria-current]")
+        page.call(f"#views a[href='#{view}'][aria-current]")
         page.until(lambda: "…" not in [one.text for one in page.all(".panel .badge")], "answers")
         assert (view, page.axe()) == (view, [])
         assert page.run("return document.documentElement.scrollWidth <= innerWidth"), view
     page.run("location.hash = 'hosts'")
-    tile(page, guest_in(api, "running")).click()
-    page.button("Show", "dialog").click()
-    page.until_text("monday", "dialog")
+    name = guest_in(api, "running")
+    for tab in ("", "/hardware", "/history", "/snapshots"):
+        page.run("location.hash = arguments[0]", f"guest/{name}{tab}")
+        page.until(lambda: len(page.all(".tabs a[aria-current]")) == 1, "its tab")
+        assert (tab, page.axe()) == (tab, [])
+        assert page.run("return document.documentElement.scrollWidth <= innerWidth"), tab
+    page.until_text("monday", "main")
     assert page.axe() == []
-    page.button("Migrate…", "dialog").click()
+    page.button("Migrate…", "main").click()
     page.until_text("over TLS", "dialog")
     assert page.axe() == []
     page.run("document.querySelectorAll('dialog').forEach((one) => one.close())")
@@ -541,11 +561,10 @@ def test_pictures_of_the_manual(page, api, tmp_path):
     page.cluster(folder / "page-hosts.webp")
     page.looks(1280, 800, dark=True)
     tile(page, guest_in(api, "running")).click()
-    page.button("Show", "dialog").click()
-    page.until_text("monday", "dialog")
-    page.cluster(folder / "page-card.webp")
+    page.until_text("UUID", "main")
+    page.cluster(folder / "page-guest.webp")
     page.looks(1280, 800)
-    page.button("Migrate…", "dialog").click()
+    page.button("Migrate…", "main").click()
     page.call("#target").send_keys(Keys.ARROW_DOWN)
     page.until_text("avx2", "dialog .line.bad")
     page.cluster(folder / "page-migrate.webp")
@@ -564,6 +583,6 @@ def test_pictures_of_the_manual(page, api, tmp_path):
     page.call(".tile.guest")
     time.sleep(0.5)
     page.cluster(folder / "page-phone.webp")
-    made = ("hosts", "card", "migrate", "deploy", "health", "phone")
+    made = ("hosts", "guest", "migrate", "deploy", "health", "phone")
     sizes = {name: (folder / f"page-{name}.webp").stat().st_size for name in made}
     assert all(8_000 < size < 150_000 for size in sizes.values()), sizes

@@ -1,8 +1,7 @@
 // The deployment of a guest, and the explanation of its placement.
 
 import { call } from "./api.js";
-import { button, dialog, fill, h, save, saved } from "./dom.js";
-import { line, say } from "./card.js";
+import { button, dialog, fill, h, line, save, saved, say } from "./dom.js";
 import { number, verdict } from "./model.js";
 import { act, state } from "./store.js";
 

@@ -66,7 +66,7 @@ export function facts(pairs) {
     .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
-/** Open a dialog, which is removed when it is closed. kind: "drawer" at the side, or "". */
+/** Open a dialog, which is removed when it is closed. kind: its class, or "". */
 export function dialog(title, kind, ...children) {
   const heading = h("h2", { tabindex: "-1" }, title);
   const made = h("dialog", { class: kind, "aria-label": title },
@@ -79,6 +79,30 @@ export function dialog(title, kind, ...children) {
   made.showModal();
   heading.focus();
   return made;
+}
+
+/** Ask for confirmation of an operation that cannot be undone. Returns a promise of the answer. */
+export function sure(title, text, word) {
+  return new Promise((answer) => {
+    let said = false;
+    const made = dialog(title, "", h("p", null, text),
+      h("footer", null,
+        button("Cancel", () => made.close()),
+        button(word, () => { said = true; made.close(); }, "danger")));
+    made.addEventListener("close", () => answer(said));
+  });
+}
+
+/** An empty status line. */
+export function line() {
+  return h("p", { class: "line", role: "status" });
+}
+
+/** Show the result of an operation in a status line. */
+export function say(element, said) {
+  element.textContent = said.comment || "";
+  element.classList.toggle("bad", said.result === false);
+  element.classList.toggle("good", said.result === true || said.result === null);
 }
 
 /** A value from the browser's storage, or null, also if the browser blocks storage. */

@@ -12,8 +12,8 @@ const CARDS = [
   ["Leftovers", "repair", {}, (data) => plain(Object.values(data).find((one) => one && one.comment !== undefined))],
 ];
 
-/** The view. on_end: called when the session has ended. */
-export function health_view(on_end) {
+/** The view. */
+export function health_view({ ended }) {
   const grid = h("div", { class: "health" });
   const cards = CARDS.map(([title, fun, kwarg, read]) => {
     const body = h("div", { class: "body" }, h("p", { class: "none" }, "not queried yet"));
@@ -26,7 +26,7 @@ export function health_view(on_end) {
       try {
         found = read(await call(fun, kwarg));
       } catch (exc) {
-        if (exc instanceof LoggedOut) { on_end(exc.message); return; }
+        if (exc instanceof LoggedOut) { ended(exc.message); return; }
         found = { ok: null, text: exc.message };
       }
       again.disabled = false;

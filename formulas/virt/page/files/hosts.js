@@ -3,12 +3,17 @@
 import { button, fill, h, meter } from "./dom.js";
 import { squarified } from "./layout.js";
 import { counted, fits, size } from "./model.js";
+import { may_go } from "./move.js";
+import { go, href } from "./router.js";
 
 const RATIO = 2.4;
 
-/** The view. on: listeners `guest(guest)`, `host(host)` and, for dragging, `over(guest, host)` (a
- * promise of {ok, text}) and `drop(guest, host)`. */
-export function hosts_view(on) {
+/** The view. */
+export function hosts_view(page) {
+  const on = {
+    guest: (guest) => go("guest", guest.name), over: may_go,
+    drop: (guest, host) => page.move(guest, host.name),
+  };
   const boxes = new Map();
   const grid = h("div", { class: "hosts" });
   const drag = { guest: null };
@@ -55,7 +60,7 @@ function keep_focus(old, made) {
   const within = old.contains(document.activeElement) ? document.activeElement.dataset.name : null;
   old.replaceWith(made);
   if (within) {
-    const again = [...made.querySelectorAll("button")].find((one) => one.dataset.name === within);
+    const again = [...made.querySelectorAll("a, button")].find((one) => one.dataset.name === within);
     if (again) again.focus();
   }
 }
@@ -68,7 +73,7 @@ function host_box(host, most, on, drag) {
   const verdict = h("p", { class: "verdict", role: "status" });
   const box = h("section", { class: `host${host.error ? " bad" : ""}`, "aria-labelledby": id },
     h("header", null,
-      h("h2", { id }, button(host.name, () => on.host(host), "plain", { "data-name": host.name })),
+      h("h2", { id }, h("a", { href: href("host", host.name), "data-name": host.name }, host.name)),
       host.maintenance ? h("span", { class: "badge warn", title: host.maintenance }, "maintenance") : null,
       host.error ? h("span", { class: "badge bad" }, "no response")
         : h("span", { class: "count" }, `${host.running} of ${counted(host.guests.length, "guest")} running`)),

@@ -4,20 +4,27 @@ import { fill, h } from "./dom.js";
 import { clock } from "./model.js";
 import { state } from "./store.js";
 
-/** The view of all jobs, and the strip of running jobs. */
+/** The view of all jobs. */
 export function jobs_view() {
   const list = h("ol", { class: "jobs" });
-  const under_way = h("ol", { class: "jobs" });
-  const strip = h("aside", { class: "strip", "aria-label": "Running jobs", hidden: true }, under_way);
   function draw() {
     const all = [...state.jobs.values()].reverse();
     fill(list, all.length ? all.map(job_line) : h("li", { class: "none" }, "no jobs since the page was opened"));
-    const now = all.filter((one) => one.result === undefined);
-    fill(under_way, now.slice(0, 3).map(job_line));
-    strip.hidden = !now.length;
+  }
+  return { element: list, draw };
+}
+
+/** The strip of running jobs, which is below all views. Its `draw` returns their number. */
+export function strip_view() {
+  const list = h("ol", { class: "jobs" });
+  const element = h("aside", { class: "strip", "aria-label": "Running jobs", hidden: true }, list);
+  function draw() {
+    const now = [...state.jobs.values()].reverse().filter((one) => one.result === undefined);
+    fill(list, now.slice(0, 3).map(job_line));
+    element.hidden = !now.length;
     return now.length;
   }
-  return { element: list, strip, draw };
+  return { element, draw };
 }
 
 function job_line(job) {

@@ -1,62 +1,70 @@
-// The page: its session and its views.
+// The page: its session, its frame and its navigation.
 
-import { forget, login, logout, who } from "./api.js";
-import { guest_card, host_card } from "./card.js";
+import { forget, logout, who } from "./api.js";
 import { deploy_dialog } from "./deploy.js";
-import { button, fill, h, save, saved, table } from "./dom.js";
-import { health_view } from "./health.js";
-import { hosts_view } from "./hosts.js";
-import { jobs_view } from "./jobs.js";
-import { clock, counted, fits, size, sum } from "./model.js";
-import { may_go, move_dialog } from "./move.js";
+import { button, fill, h, save, saved } from "./dom.js";
+import { strip_view } from "./jobs.js";
+import { login_view } from "./login.js";
+import { clock, size, sum } from "./model.js";
+import { move_dialog } from "./move.js";
+import { go, here, href } from "./router.js";
 import { changed, open, shut, state } from "./store.js";
+import { VIEWS } from "./views.js";
 
-const VIEWS = { hosts: "Hosts", guests: "Guests", jobs: "Jobs", health: "Health" };
-const MOST_ROWS = 200;
+const THEME = "salt-virt-theme";
+const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 function theme(wanted) {
-  const chosen = wanted || saved("salt-virt-theme") || "";
+  const chosen = wanted || saved(THEME) || "";
   if (chosen) document.documentElement.dataset.theme = chosen;
-  if (wanted) save("salt-virt-theme", wanted);
+  if (wanted) save(THEME, wanted);
 }
 
-const is_dark = () => (document.documentElement.dataset.theme
-  || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-
-function login_view(why) {
-  const input = (id, label, more) => [h("label", { for: id }, label), h("input", { id, required: true, ...more })];
-  const said = h("p", { class: "line bad", role: "alert" }, why || "");
-  const user = input("user", "User", { autocomplete: "username", autocapitalize: "none" });
-  const password = input("password", "Password", { type: "password", autocomplete: "current-password" });
-  const eauth = input("eauth", "Authentication", { value: saved("salt-virt-eauth") || "pam", autocapitalize: "none" });
-  const go = h("button", { type: "submit", class: "primary" }, "Log in");
-  const form = h("form", { class: "login" }, h("h1", null, "Salt Virt"), user, password, eauth, go, said);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    go.disabled = true;
-    said.textContent = "";
-    try {
-      await login(user[1].value, password[1].value, eauth[1].value);
-      save("salt-virt-eauth", eauth[1].value);
-      cloud_view();
-    } catch (exc) {
-      said.textContent = exc.message;
-      password[1].value = "";
-      password[1].focus();
-    } finally {
-      go.disabled = false;
-    }
-  });
-  fill(document.body, h("main", { class: "outside" }, form));
-  user[1].focus();
-}
+const is_dark = () => (document.documentElement.dataset.theme || (DARK.matches ? "dark" : "light")) === "dark";
 
 let leave = () => {};
 
 function ended(why) {
   leave();
   forget();
-  login_view(why);
+  login_view(why, cloud_view);
+}
+
+/** The links of the navigation, in their groups, and the element. */
+function navigation() {
+  const counts = h("span", { class: "number" });
+  const links = new Map();
+  const groups = new Map();
+  for (const [name, { label, group }] of Object.entries(VIEWS)) {
+    if (!group) continue;
+    const link = h("a", { href: href(name) }, label, name === "jobs" ? counts : null);
+    links.set(name, link);
+    groups.set(group, [...(groups.get(group) || []), h("li", null, link)]);
+  }
+  const element = h("nav", { id: "views", "aria-label": "Views" }, [...groups].map(([group, items]) => [
+    h("h2", { id: `views-${group}` }, group), h("ul", { "aria-labelledby": `views-${group}` }, items),
+  ]));
+  const menu = button("Menu", () => unfold(menu.getAttribute("aria-expanded") !== "true"), "menu",
+    { "aria-expanded": "false", "aria-controls": "views" });
+  const unfold = (is_open) => {
+    menu.setAttribute("aria-expanded", String(is_open));
+    element.classList.toggle("open", is_open);
+  };
+  element.addEventListener("click", (event) => { if (event.target.closest("a")) unfold(false); });
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !element.classList.contains("open")) return;
+    unfold(false);
+    menu.focus();
+  });
+  return { element, menu, links, counts };
+}
+
+function shade_button() {
+  const shade = button("", () => { theme(is_dark() ? "light" : "dark"); name(); }, "quiet");
+  const name = () => { shade.textContent = is_dark() ? "Light" : "Dark"; };
+  name();
+  DARK.addEventListener("change", name);
+  return [shade, () => DARK.removeEventListener("change", name)];
 }
 
 function cloud_view() {
@@ -64,56 +72,56 @@ function cloud_view() {
   const live = h("span", { class: "live", role: "status" });
   const totals = h("section", { class: "totals", "aria-label": "Totals" });
   const said = h("div", { class: "said", role: "status" });
-  const counts = h("span", { class: "number" });
-  const links = Object.entries(VIEWS).map(([name, label]) => h("a", { href: `#${name}` }, label, name === "jobs" ? counts : null));
   const body = h("main", { id: "body", tabindex: "-1" });
-  const move = (guest, target) => move_dialog(guest, target);
-  const to_guest = (guest) => guest_card(guest, move);
-  const views = {
-    hosts: hosts_view({
-      guest: to_guest, host: (host) => host_card(host, to_guest),
-      over: may_go, drop: (guest, host) => move(guest, host.name),
-    }),
-    guests: guests_view(to_guest), jobs: jobs_view(), health: health_view(ended),
-  };
-  const shade = button("", () => { theme(is_dark() ? "light" : "dark"); name_shade(); }, "quiet");
-  const name_shade = () => { shade.textContent = is_dark() ? "Light" : "Dark"; };
-  name_shade();
+  const nav = navigation();
+  const [shade, forget_shade] = shade_button();
+  const strip = strip_view();
+  const page = { ended, move: move_dialog };
+  const views = new Map();
+  let current = null;
 
   fill(document.body,
     h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "Skip to content"),
-    h("header", { class: "top" }, h("h1", null, "Salt Virt"),
-      h("nav", { "aria-label": "Views" }, links), words, button("Deploy…", deploy_dialog, "primary"),
+    h("header", { class: "top" }, nav.menu, h("h1", null, h("a", { href: href("hosts") }, "Salt Virt")),
+      words, button("Deploy…", deploy_dialog, "primary"),
       live, shade, h("span", { class: "user" }, who().user), button("Log out", out, "quiet")),
-    totals, body, views.jobs.strip, said);
+    h("div", { class: "frame" }, nav.element, h("div", { class: "content" }, totals, body)), strip.element, said);
 
   async function out() {
     leave();
     await logout();
-    login_view("");
+    login_view("", cloud_view);
   }
 
-  const current = () => (Object.hasOwn(VIEWS, location.hash.slice(1)) ? location.hash.slice(1) : "hosts");
-
   function show() {
-    const name = current();
-    for (const link of links) {
-      if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    const place = here();
+    const name = Object.hasOwn(VIEWS, place.view) ? place.view : "hosts";
+    const { make, label, of } = VIEWS[name];
+    if (!views.has(name)) views.set(name, { name, ...make(page) });
+    const next = views.get(name);
+    if (current && current !== next) depart(current);
+    for (const [one, link] of nav.links) {
+      if (one === (of || name)) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    document.title = `${VIEWS[name]} – Salt Virt`;
-    fill(body, h("h2", { class: "hidden" }, VIEWS[name]), views[name].element);
+    if (next.show) next.show(place.parts, place.query);
+    document.title = `${of && place.parts[0] ? place.parts[0] : label} – Salt Virt`;
+    const is_new = current !== next;
+    current = next;
+    if (is_new) fill(body, of ? null : h("h2", { class: "hidden" }, label), next.element);
     draw();
+    if (is_new) arrive(next, body);
   }
 
   function draw() {
     fill(totals, total_line());
-    views[current()].draw(state.hosts, words.value.trim());
+    current.draw(state.hosts, words.value.trim());
   }
 
   function draw_jobs() {
-    const now = views.jobs.draw();
-    counts.textContent = now ? ` ${now}` : "";
+    const now = strip.draw();
+    nav.counts.textContent = now ? ` ${now}` : "";
+    if (current && current.name === "jobs") current.draw(state.hosts, words.value.trim());
   }
 
   function draw_live() {
@@ -134,22 +142,49 @@ function cloud_view() {
   for (const [name, listener] of heard) changed.addEventListener(name, listener);
   addEventListener("hashchange", show);
   words.addEventListener("input", draw);
+  words.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !["hosts", "guests"].includes(current.name)) go("guests");
+  });
   leave = () => {
     for (const [name, listener] of heard) changed.removeEventListener(name, listener);
     removeEventListener("hashchange", show);
+    if (current && current.leave) current.leave();
+    forget_shade();
     for (const one of document.querySelectorAll("dialog")) one.remove();
     shut();
     leave = () => {};
   };
   draw_live();
-  draw_jobs();
   show();
+  draw_jobs();
   open(ended);
+}
+
+/** Leave a view, and remember what has the focus and how far it is scrolled. */
+function depart(view) {
+  const focused = view.element.contains(document.activeElement) ? document.activeElement : null;
+  view.focused = focused ? focused.dataset.name : null;
+  view.scrolled = scrollY;
+  for (const one of document.querySelectorAll("dialog:not(.console)")) one.close();
+  if (view.leave) view.leave();
+}
+
+/** Return the focus to where it was in a view, or set it to the beginning of the new content. */
+function arrive(view, body) {
+  const was = view.focused && [...view.element.querySelectorAll("[data-name]")].find((one) => (
+    one.dataset.name === view.focused && one.matches("a, button")));
+  scrollTo(0, view.scrolled || 0);
+  if (was) was.focus({ preventScroll: Boolean(view.scrolled) });
+  else if (document.activeElement === document.body || !document.activeElement.isConnected) body.focus({ preventScroll: true });
 }
 
 function total_line() {
   if (state.error) return h("p", { class: "line bad", role: "alert" }, state.error);
   if (!state.at) return h("p", { class: "line" }, "Querying all hosts …");
+  if (!state.hosts.length) {
+    return h("p", { class: "line" }, "No hosts: no minion matches virt:hosts of the master's configuration, or you may see none. ",
+      "Accept the keys of your hypervisors (salt-key), and apply the formula libvirt to them.");
+  }
   const up = state.hosts.filter((one) => !one.error);
   const guests = up.flatMap((one) => one.guests);
   const on = guests.filter((one) => one.state === "running").length;
@@ -168,40 +203,11 @@ function total_line() {
   ];
 }
 
-const lost_of = (host) => host.last_seen.guests
-  .map((name) => ({ name, host: host.name, state: "last seen", lost: host.last_seen.at }));
-
-const lost_row = (one) => [
-  one.name, h("span", { class: "state lost", title: `since ${one.lost}` }, "last seen"),
-  `${one.host}, which does not respond`, "", "",
-];
-
-function guests_view(on_guest) {
-  const element = h("div");
-  return {
-    element,
-    draw(hosts, words) {
-      const all = hosts.flatMap((one) => [...one.guests, ...lost_of(one)])
-        .filter((one) => !words || fits(words, one.name, one.host, one.state));
-      const rows = all.slice(0, MOST_ROWS).map((one) => (one.lost ? lost_row(one) : [
-        button(one.name, () => on_guest(one), "plain", { "data-name": one.key }),
-        h("span", { class: `state ${one.state}` }, one.state), one.host, one.vcpus, size(one.memory),
-      ]));
-      const held = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-      fill(element, table([["guest", "state", "host", "vCPUs", "memory"], ...rows], "Guests"),
-        all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${counted(all.length, "guest")}: use the search field to find others`) : null);
-      const again = held && [...element.querySelectorAll("button")].find((one) => one.dataset.name === held);
-      if (again) again.focus();
-    },
-  };
-}
-
 theme();
 if (window.top !== window.self) {
   fill(document.body, h("p", null, "This page cannot be embedded in another page."));
 } else if (who()) {
   cloud_view();
 } else {
-  login_view("");
+  login_view("", cloud_view);
 }
-

@@ -99,11 +99,15 @@ export function fits(words, ...texts) {
 /** The time of day of a timestamp. */
 export const clock = (when) => new Date(when).toLocaleTimeString([], { hour12: false });
 
+const ON = ["running", "idle", "blocked", "paused", "pmsuspended"];
+
+/** Whether a guest in that state has a process of QEMU. */
+export const is_on = (state) => ON.includes(state);
+
 /** The verbs for a guest in that state: [verb, label, kind, whether it must be confirmed]. */
 export function verbs(state) {
-  const on = ["running", "idle", "blocked", "paused", "pmsuspended"].includes(state);
   if (state === "paused") return [RESUME, FORCE_OFF];
-  return on ? [SHUTDOWN, PAUSE, RESET, FORCE_OFF] : [START];
+  return is_on(state) ? [SHUTDOWN, PAUSE, RESET, FORCE_OFF] : [START];
 }
 
 const START = ["start", "Start", "primary", false];

@@ -1,8 +1,7 @@
 // The migration of a guest, which is checked before it starts.
 
 import { call } from "./api.js";
-import { button, dialog, fill, h, table } from "./dom.js";
-import { line, say } from "./card.js";
+import { button, dialog, fill, h, line, say, table } from "./dom.js";
 import { size, verdict } from "./model.js";
 import { act, state } from "./store.js";
 

@@ -1,0 +1,84 @@
+// A host: its capacity, its guests, and its operations.
+
+import { call } from "./api.js";
+import { button, facts, fill, h, line, meter, say, table } from "./dom.js";
+import { counted, size, verdict } from "./model.js";
+import { href } from "./router.js";
+import { act, state } from "./store.js";
+
+/** The view. */
+export function host_view() {
+  let name = "";
+  const body = h("div");
+  const said = line();
+  const plan = h("div");
+  const reason = h("input", { id: "reason", placeholder: "reason", "aria-label": "Reason" });
+  const act_on = h("div", { class: "actions" });
+  const heading = h("h2", { tabindex: "-1" });
+  const element = h("article", { class: "host-page" },
+    h("p", { class: "crumbs" }, h("a", { href: href("hosts") }, "Hosts")), heading, body, act_on, said, plan);
+
+  async function evacuate() {
+    said.textContent = "Planning the evacuation …";
+    fill(plan);
+    const would = await tried("evacuate", { host: name, test: true });
+    say(said, would);
+    if (would.result === false) return;
+    fill(plan, would.table ? table(would.table, "Planned migrations") : null,
+      h("div", { class: "actions" }, reason, button(`Evacuate ${name}`, async () => {
+        fill(plan);
+        said.textContent = `Evacuating ${name} …`;
+        const kwarg = { host: name, ...(reason.value.trim() ? { reason: reason.value.trim() } : {}) };
+        const end = await act("evacuate", name, kwarg, [], true);
+        say(said, end);
+        if (end.left && Object.keys(end.left).length) {
+          fill(plan, table([["guest", "reason"], ...Object.entries(end.left).map(([a, b]) => [a, String(b)])], "Guests that remain"));
+        }
+      }, "danger")));
+    reason.focus();
+  }
+
+  async function restore() {
+    said.textContent = "Migrating the guests back …";
+    say(said, await act("restore", name, { host: name }, [], true));
+  }
+
+  async function tried(fun, kwarg) {
+    try {
+      return verdict(await call(fun, kwarg), name);
+    } catch (exc) {
+      return { result: false, comment: exc.message };
+    }
+  }
+
+  function draw() {
+    const host = state.hosts.find((one) => one.name === name);
+    heading.textContent = name;
+    fill(act_on, host ? button("Evacuate…", evacuate) : null,
+      host && host.maintenance ? button("End maintenance", restore, "primary") : null);
+    if (!host) {
+      fill(body, h("p", { class: "empty" }, state.at ? `No host ${name}.` : "Querying all hosts …"));
+      return;
+    }
+    fill(body,
+      host.error ? h("p", { class: "line bad" }, host.error) : null,
+      host.maintenance ? h("p", { class: "line bad" }, `in maintenance: ${host.maintenance}`) : null,
+      h("div", { class: "meters" },
+        meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)} allocated`),
+        meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus} allocated`),
+        host.disk === null ? null : meter("disk", host.disk_used / host.disk, `${size(host.disk_used * 1024)} of ${size(host.disk * 1024)}`)),
+      facts([["CPUs", host.cpus], ["Memory", size(host.physical)], ["Guests", `${host.running} of ${counted(host.guests.length, "guest")} running`],
+        ["Hypervisors", host.types.join(", ")]]),
+      h("ul", { class: "chips" }, host.guests.map((one) => h("li", null, h("a", { class: "chip", href: href("guest", one.name) }, one.name)))));
+  }
+
+  return {
+    element, draw,
+    show([wanted = ""]) {
+      if (wanted === name) return;
+      name = wanted;
+      fill(plan);
+      say(said, { comment: "" });
+    },
+  };
+}
