@@ -167,10 +167,11 @@ class Cloud:
         return self.marks.get(host, {}).get("reason")
 
     def virt_maintenance(self, host, reason=None, guests=None, off=False):
-        if off:
+        before = self.marks.get(host, {}).get("guests", [])
+        if off and not guests:
             self.marks.pop(host, None)
-        elif reason:
-            self.marks[host] = {"reason": reason, "guests": list(guests)}
+        elif off or reason:
+            self.marks[host] = {"reason": reason, "guests": before if guests is None else guests}
         return self.marks.get(host)
 
     def virt_migrate_locations(self, host):

@@ -32,6 +32,7 @@ _GUEST, _CLOUD = _rule(GUEST, "name test"), _rule(CLOUD)
 RULES = {
     "list": _rule(LISTING, "host hyper quiet"), "query": _rule(LISTING, "host quiet"),
     "locate": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
+    "addresses": _rule(GUEST, "name"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
     "force_off": _GUEST, "pause": _GUEST,
     "resume": _GUEST, "reset": _GUEST, "snapshots": _rule(GUEST, "name"),
@@ -59,6 +60,7 @@ RULES = {
             "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
             "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence",
             "set_owner", "owners", "label",
+            "networks", "pools", "images", "maintenance",
         ),
         _CLOUD,
     ),
@@ -67,7 +69,7 @@ RULES = {
 # a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
-_READ = frozenset({"list", "query", "locate", "vm_info", "snapshots", "watch"})
+_READ = frozenset({"list", "query", "locate", "vm_info", "addresses", "snapshots", "watch"})
 _USE = _READ | {
     "start", "shutdown", "force_off", "pause", "resume", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",

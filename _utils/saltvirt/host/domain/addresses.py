@@ -33,20 +33,20 @@ class GuestInterface(TypedDict):
 Addresses = dict[str, GuestInterface]
 
 
-def _agent_is_there(dom: libvirt.virDomain) -> bool:
+def has_agent(dom: libvirt.virDomain) -> bool:
     """Return whether a guest agent is connected to its channel; otherwise libvirt would wait for
     one."""
-    for node in stats.tree(dom).iterfind("devices/channel/target"):
-        if node.get("name") == "org.qemu.guest_agent.0" and node.get("state") == "connected":
-            with contextlib.suppress(AttributeError, libvirt.libvirtError):
-                dom.agentSetResponseTimeout(AGENT_PATIENCE_S, 0)
-            return True
-    return False
+    return any(
+        node.get("name") == "org.qemu.guest_agent.0" and node.get("state") == "connected"
+        for node in stats.tree(dom).iterfind("devices/channel/target")
+    )
 
 
 def _sources(dom: libvirt.virDomain) -> Iterator[tuple[str, int]]:
     yield "lease", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE
-    if _agent_is_there(dom):
+    if has_agent(dom):
+        with contextlib.suppress(AttributeError, libvirt.libvirtError):
+            dom.agentSetResponseTimeout(AGENT_PATIENCE_S, 0)
         yield "agent", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
     yield "arp", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP
 
@@ -92,17 +92,23 @@ def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addres
     return neighbours
 
 
-def of_domain(dom: libvirt.virDomain) -> Addresses:
-    """Return {mac: {"interface", "source", "addresses"}}; empty if no source knows an address."""
-    result: Addresses = {}
-    if not dom.isActive():
-        return result
+def by_source(dom: libvirt.virDomain) -> list[Addresses]:
+    """Return what each source knows about an active domain."""
+    answers: list[Addresses] = []
     for name, source in _sources(dom):
         with contextlib.suppress(libvirt.libvirtError):
-            answer = _parse(dom.interfaceAddresses(source, 0), name)
-            result = {**answer, **result}
+            answers.append(_parse(dom.interfaceAddresses(source, 0), name))
     macs = {mac.lower() for mac in describe.macs(stats.tree(dom))}
-    return {**_own_arp_table(macs - set(result)), **result}
+    return [*answers, _own_arp_table(macs)]
+
+
+def of_domain(dom: libvirt.virDomain) -> Addresses:
+    """Return {mac: {"interface", "source", "addresses"}}; empty if no source knows an address. The
+    first source that knows a MAC address counts."""
+    result: Addresses = {}
+    for answer in by_source(dom) if dom.isActive() else ():
+        result = {**answer, **result}
+    return result
 
 
 def addresses(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Addresses]:

@@ -148,6 +148,11 @@ def own_bridge(network: libvirt.virNetwork) -> str | None:
     return _bridge(_read(network))
 
 
+def addresses(network: libvirt.virNetwork) -> tuple[str, ...]:
+    """Return the host's addresses on a network, with prefixes."""
+    return tuple(str(ip.interface()) for ip in _read(network).ips if ip.address)
+
+
 def _bridge(network: Network) -> str | None:
     return network.bridge if network.mode in OWN_BRIDGE else None
 

@@ -1,0 +1,156 @@
+"""
+Inspect hosts and guests: networks, storage pools, images, addresses; maintenance of a host.
+"""
+
+from typing import TYPE_CHECKING
+
+import saltvirt
+
+saltvirt = saltvirt.fresh()
+
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.access import runner
+
+with saltvirt.later():
+    from saltvirt import names
+    from saltvirt.operations.cluster import hooks
+    from saltvirt.operations.core import operation
+    from saltvirt.operations.inspect import addresses as guest_addresses
+    from saltvirt.operations.inspect import listing
+    from saltvirt.operations.inspect import maintenance as host_maintenance
+    from saltvirt.spec import values
+
+if TYPE_CHECKING:
+    from salt_dunders import __opts__
+
+__virtualname__ = "virt"
+
+
+def __virtual__():
+    return __virtualname__
+
+
+@runner.reporting
+def addresses(name):
+    """
+    List the IP addresses of a guest, and which source knows them: the guest agent (``agent``), the
+    DHCP server of libvirt's networks (``lease``), the ARP table of the host (``arp``). An agent
+    that does not respond is given up after two seconds.
+
+    :param name: name of the guest
+
+    :return: under the guest's name ``result``, ``comment``, ``host``, ``state`` and ``addresses``,
+        a list of dictionaries: ``address``, ``prefix`` (bits; None if unknown), ``type`` (``ipv4``,
+        ``ipv6``), ``mac``, ``interface`` (name in the guest if its agent reports it, else on the
+        host), ``sources``. The list is empty if the guest is off or no source knows an address.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.addresses web1
+    """
+    name = names.guest(str(name))
+    with Fleet(__opts__) as fleet:
+        return guest_addresses.listing(fleet, name).answer()
+
+
+@runner.reporting
+def networks(host=None):
+    """
+    List the networks of libvirt on each host, and the host's other bridges, with the number of
+    guests that use them.
+
+    :param host: minion id of a single hypervisor
+
+    :return: under ``networks``: ``title``, ``table`` and ``hosts``: host to ``error``, or to
+        ``networks`` (name to ``uuid``, ``active``, ``autostart``, ``persistent``, ``pending``,
+        ``forward``, ``bridge``, ``addresses``, ``leases``, ``guests``) and ``bridges`` (name to
+        ``guests``). ``pending``: the definition was changed and takes effect at the next start.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.networks
+        salt-run virt.networks host=hyper1
+    """
+    with Fleet(__opts__) as fleet:
+        return listing.networks(fleet, host).answer()
+
+
+@runner.reporting
+def pools(host=None):
+    """
+    List the storage pools of each host: type, state, autostart, capacity, allocated and free space.
+
+    :param host: minion id of a single hypervisor
+
+    :return: under ``pools``: ``title``, ``table`` and ``hosts``: host to ``error``, or to
+        ``pools``: name to the data of ``virt.pool_info`` on a hypervisor (sizes in bytes)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.pools
+    """
+    with Fleet(__opts__) as fleet:
+        return listing.pools(fleet, host).answer()
+
+
+@runner.reporting
+def images(host=None):
+    """
+    List the images in the cache of each host, with the number of guests that are based on them,
+    and the images that this master serves from its ``file_roots``.
+
+    :param host: minion id of a single hypervisor; the master's images are not listed then
+
+    :return: under ``images``: ``title``, ``table``; ``hosts``: host to ``error``, or to ``images``:
+        file name to the data of ``virt.images`` on a hypervisor (``path``, ``source``, ``format``,
+        ``size_bytes``, ``allocated_bytes``, ``sha256``, ``fetched``, ``used_by``); and ``master``:
+        a list of dictionaries: ``source``, ``size_bytes`` and ``cached_on`` (hosts)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.images
+    """
+    with Fleet(__opts__) as fleet:
+        return listing.images(fleet, host).answer()
+
+
+@runner.reporting
+def maintenance(host, state=None, reason=None, test=False):
+    """
+    Start or end the maintenance of a host, or show whether it is in maintenance. A host in
+    maintenance gets no new guests; its guests stay where they are, except those that high
+    availability manages. ``virt.evacuate`` also moves the guests away.
+
+    :param host: minion id of the hypervisor
+    :param state: ``on`` or ``off``; default: show the state
+    :param reason: why, with ``on``; default: ``maintenance``. A host that is in maintenance gets
+        the new reason
+    :param test: show what would be done; change nothing
+
+    :return: under the host's name ``result``, ``comment``, ``changes``, ``host``, ``maintenance``
+        (True or False), ``reason`` and ``guests``: names of guests that ``virt.evacuate`` has moved
+        away and ``virt.restore`` can return
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.maintenance hyper1
+        salt-run virt.maintenance hyper1 on reason='new disks'
+        salt-run virt.maintenance hyper1 off
+    """
+    with Fleet(__opts__) as fleet:
+        if state is None and reason is None:
+            return host_maintenance.show(fleet, host).answer()
+        on = values.boolean(True if state is None else state, "state")
+        provider = hooks.ha_provider(__opts__)
+        change = host_maintenance.Maintenance(fleet, host, on, reason, provider)
+        return operation.perform(change, test)

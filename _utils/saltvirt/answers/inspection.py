@@ -1,0 +1,98 @@
+"""Answers about the networks, pools and images of a host, and about the addresses of guests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from saltvirt.schema import Message, optional
+
+
+@dataclass(frozen=True)
+class NetworkSummary(Message):
+    """A libvirt network. pending: its definition differs from the active network. addresses: of the
+    host, with prefixes. leases: number of its DHCP leases. guests: those with an interface in it.
+    error: why it could not be read."""
+
+    uuid: str = ""
+    active: bool = False
+    autostart: bool = False
+    persistent: bool = False
+    pending: bool = False
+    forward: str | None = None
+    bridge: str | None = None
+    addresses: tuple[str, ...] = ()
+    leases: int = 0
+    guests: tuple[str, ...] = ()
+    error: str | None = optional(None)
+
+
+@dataclass(frozen=True)
+class BridgeSummary(Message):
+    """A bridge of the host that is not a network of libvirt. guests: as for NetworkSummary."""
+
+    guests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostNetworks(Message):
+    """The networks and the bridges of a host by name."""
+
+    networks: dict[str, NetworkSummary]
+    bridges: dict[str, BridgeSummary]
+
+
+@dataclass(frozen=True)
+class PoolSummary(Message):
+    """A storage pool, as in `virt.pool_info`. Sizes are in bytes. error: why it could not be
+    read."""
+
+    uuid: str = ""
+    type: str | None = None
+    state: str = ""
+    capacity: int = 0
+    allocation: int = 0
+    free: int = 0
+    autostart: bool = False
+    persistent: bool = False
+    pending: bool = False
+    target_path: str | None = None
+    error: str | None = optional(None)
+
+
+@dataclass(frozen=True)
+class ImageSummary(Message):
+    """An image in the cache of a host, as in `virt.images`. size_bytes: virtual size.
+    allocated_bytes: on the host. used_by: guests that are based on it, and volumes without
+    guest."""
+
+    path: str
+    source: str
+    format: str
+    size_bytes: int
+    allocated_bytes: int
+    sha256: str
+    fetched: str
+    used_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AddressInfo(Message):
+    """An IP address of a guest. prefix: its length in bits; None if unknown. type: `ipv4` or
+    `ipv6`. interface: name in the guest if its agent reports it, else on the host. sources:
+    `agent`, `lease`, `arp`."""
+
+    address: str
+    prefix: int | None
+    type: str
+    mac: str
+    interface: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GuestAddresses(Message):
+    """The addresses of a guest. agent: whether its guest agent is connected."""
+
+    state: str
+    agent: bool
+    addresses: tuple[AddressInfo, ...]

@@ -1,0 +1,1 @@
+"""Inspection of a host: networks, addresses of guests, use of resources."""

@@ -1,0 +1,159 @@
+"""The networks, storage pools and images of all hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from saltvirt import schema, units
+from saltvirt.answers import inspect_calls
+from saltvirt.answers.calls import Call
+from saltvirt.answers.guest_calls import HostRequest
+from saltvirt.answers.inspection import HostNetworks, ImageSummary, NetworkSummary, PoolSummary
+from saltvirt.fleet.client import Fleet
+from saltvirt.operations.inspect import master_images
+
+Row = list[Any]
+HostAnswer = TypeVar("HostAnswer")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What hosts have. noun: of one entry. columns, rows: of the table, of which the first column
+    is the host. hosts: host to its answer as plain data. failed: host to its error. master_rows,
+    details: what this master has."""
+
+    noun: str
+    columns: Sequence[str]
+    hosts: Mapping[str, Any]
+    rows: Sequence[Row]
+    failed: Mapping[str, str]
+    master_rows: Sequence[Row] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def answer(self) -> dict[str, Any]:
+        """Return the answer of the runner; its exit code is 1 if a host did not answer."""
+        hosts = {**self.hosts, **{host: {"error": text} for host, text in self.failed.items()}}
+        rows = [list(self.columns), *self.rows, *self.master_rows]
+        if self.failed:
+            rows = [[*row, "error" if not index else None] for index, row in enumerate(rows)]
+            blank = [None] * (len(self.columns) - 1)
+            rows += [[host, *blank, text] for host, text in sorted(self.failed.items())]
+        entry = {
+            "title": self._title(),
+            "table": rows,
+            "hosts": dict(sorted(hosts.items())),
+            **self.details,
+        }
+        return {f"{self.noun}s": entry, **({"retcode": 1} if self.failed else {})}
+
+    def _title(self) -> str:
+        count = units.pluralize(len(self.rows), self.noun) if self.rows else f"no {self.noun}s"
+        answered = sorted(self.hosts)
+        title = f"{count} on {units.pluralize(len(answered), 'host')}"
+        if len(answered) == 1:
+            title = f"{count} on {answered[0]}"
+        return title + (f", {len(self.master_rows)} on this master" if self.master_rows else "")
+
+
+def _gather(
+    fleet: Fleet, host: str | None, call: Call[HostRequest, HostAnswer]
+) -> tuple[dict[str, HostAnswer], dict[str, str]]:
+    answers, failed = call.gather(fleet, fleet.hosts(host), HostRequest())
+    return dict(sorted(answers.items())), failed
+
+
+def networks(fleet: Fleet, host: str | None = None) -> Listing:
+    """Return the networks of libvirt and the bridges of the hosts. Raises NotFound."""
+    answers, failed = _gather(fleet, host, inspect_calls.NETWORKS)
+    columns = ["host", "network", "state", "autostart", "forward", "bridge", "address", "guests"]
+    hosts = {name: answer.to_answer() for name, answer in answers.items()}
+    return Listing("network", columns, hosts, [*_network_rows(answers)], failed)
+
+
+def _network_rows(answers: Mapping[str, HostNetworks]) -> Iterable[Row]:
+    for host, answer in answers.items():
+        for name, network in sorted(answer.networks.items()):
+            yield [host, name, *_network_cells(network)]
+        for name, bridge in sorted(answer.bridges.items()):
+            yield [host, None, "host bridge", None, None, name, None, len(bridge.guests)]
+
+
+def _network_cells(network: NetworkSummary) -> Row:
+    if network.error:
+        return [network.error, None, None, None, None, len(network.guests)]
+    state = "active" if network.active else "inactive"
+    return [
+        _with_pending(state, network.pending), _yes_no(network.autostart),
+        network.forward or "isolated", network.bridge, ", ".join(network.addresses) or None,
+        len(network.guests),
+    ]  # fmt: skip
+
+
+def _with_pending(state: str, pending: bool) -> str:
+    return f"{state}, changes at next start" if pending else state
+
+
+def _yes_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def pools(fleet: Fleet, host: str | None = None) -> Listing:
+    """Return the storage pools of the hosts. Raises NotFound."""
+    answers, failed = _gather(fleet, host, inspect_calls.POOLS)
+    columns = ["host", "pool", "type", "state", "autostart", "capacity", "allocated", "free"]
+    hosts = {name: {"pools": schema.plain(answer)} for name, answer in answers.items()}
+    rows = [
+        [name, pool_name, *_pool_cells(pool)]
+        for name, answer in answers.items()
+        for pool_name, pool in sorted(answer.items())
+    ]
+    return Listing("pool", columns, hosts, rows, failed)
+
+
+def _pool_cells(pool: PoolSummary) -> Row:
+    if pool.error:
+        return [pool.type, pool.error, None, None, None, None]
+    sizes: Callable[[int], str | None] = units.human_bytes if pool.capacity else lambda _size: None
+    return [
+        pool.type, _with_pending(pool.state, pool.pending), _yes_no(pool.autostart),
+        sizes(pool.capacity), sizes(pool.allocation), sizes(pool.free),
+    ]  # fmt: skip
+
+
+def images(fleet: Fleet, host: str | None = None) -> Listing:
+    """Return the images in the caches of the hosts, and those that this master serves. Raises
+    NotFound."""
+    answers, failed = _gather(fleet, host, inspect_calls.IMAGES)
+    columns = ["host", "image", "format", "size", "on disk", "guests", "source"]
+    hosts = {name: {"images": schema.plain(answer)} for name, answer in answers.items()}
+    rows = [
+        [name, file, *_image_cells(image)]
+        for name, answer in answers.items()
+        for file, image in sorted(answer.items())
+    ]
+    served = [] if host else [
+        {**image.to_answer(), "cached_on": _cached_on(answers, image.source)}
+        for image in master_images.listed(fleet.opts)
+    ]  # fmt: skip
+    master_rows = [
+        ["master", None, None, None, units.human_bytes(image["size_bytes"]), None, image["source"]]
+        for image in served
+    ]
+    return Listing("image", columns, hosts, rows, failed, master_rows, {"master": served})
+
+
+def _image_cells(image: ImageSummary) -> Row:
+    return [
+        image.format, units.human_bytes(image.size_bytes), units.human_bytes(image.allocated_bytes),
+        len(image.used_by), image.source,
+    ]  # fmt: skip
+
+
+def _cached_on(answers: Mapping[str, Mapping[str, ImageSummary]], source: str) -> list[str]:
+    return [
+        name
+        for name, images_of_host in answers.items()
+        if any(image.source == source for image in images_of_host.values())
+    ]
