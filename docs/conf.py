@@ -15,7 +15,7 @@ release = version = releases.version()
 extensions = ["myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "*.md", "tests/*/README.md"]
-exclude_patterns = ["build", "tests/golden"]
+exclude_patterns = ["build", "tests/golden", "docs/changelog.d"]
 source_suffix = {".md": "markdown"}
 
 myst_heading_anchors = 4

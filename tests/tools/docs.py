@@ -91,6 +91,7 @@ _MESSAGES = (
     ("placement/account.py", "Requests of the master to a host"),
     ("answers/guests.py", "Answers about all guests of a host"),
     ("answers/maintenance.py", "Answers about maintenance"),
+    ("answers/inspection.py", "Answers about networks, pools, images and addresses"),
     ("answers/created.py", "Answers about guests that were created or renamed"),
     ("answers/migration.py", "Answers about migrations"),
     ("answers/power.py", "Answers about power operations"),
