@@ -1,6 +1,18 @@
 {#- The page of the cloud, see docs/how-to/web.md: its files, and their configuration in salt-api. For the master's own
     minion. #}
 {%- set folder = "/srv/salt-virt-page" %}
+{%- set backends = salt["saltutil.runner"]("config.get", arg=["external_auth"]) %}
+{%- set methods = backends.keys() | list if backends is mapping else [] %}
+
+{#- the page knows the authentication backends before a login by this file; it has no user names #}
+virt_page_login:
+  file.managed:
+    - name: {{ folder }}/login.json
+    - contents: {{ {"methods": methods | sort} | json | yaml_squote }}
+    - user: root
+    - mode: "0644"
+    - dir_mode: "0755"
+    - makedirs: true
 
 virt_page_files:
   file.recurse:
@@ -11,6 +23,9 @@ virt_page_files:
     - user: root
     - dir_mode: "0755"
     - file_mode: "0644"
+    # what it requires is not cleaned away
+    - require:
+      - file: virt_page_login
 
 virt_page_settings:
   file.managed:

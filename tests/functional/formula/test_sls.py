@@ -2,6 +2,7 @@
 minion."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -68,6 +69,7 @@ def render(tmp_path_factory):
         functions = {
             **(more or {}),
             "config.get": lambda key, default=None: "hv*",
+            "saltutil.runner": lambda name, arg: {"pam": {"anna": [".*"]}, "file": {}},
             "pillar.get": lambda key, default=None: (pillar or {}).get(key, default),
         }
         path = folder / "x.sls"
@@ -246,6 +248,10 @@ def test_the_page_is_configured_as_its_manual_says(render):
     for script in page.glob("*.js"):
         named += re.findall(r'from "\./([^"]+)"', script.read_text())
     assert {path.name for path in page.iterdir()} == {"index.html", *named}
+    login = {key: value for one in found["virt_page_login"]["file.managed"]
+             for key, value in one.items()}  # fmt: skip
+    assert json.loads(login["contents"]) == {"methods": ["file", "pam"]}
+    assert login["name"] == f"{files['name']}/login.json"
 
 
 TLS = {"certificate": "/etc/pki/a: b.crt", "key": "/etc/pki/a.key"}
