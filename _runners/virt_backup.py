@@ -23,7 +23,7 @@ with saltvirt.later():
     from saltvirt.backup.manager import overdue as due_backups
     from saltvirt.backup.manager import restore as restore_operation
     from saltvirt.operations.cluster import hooks
-    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.core import operation, report, result
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -114,7 +114,8 @@ def backups(name=None, to=None):
     :return: target to a list, for each guest the oldest first: ``backup_id``, ``guest``, ``uuid``,
         ``taken_at``, ``age_s``, ``host``, ``consistency``, ``disks`` (disk to ``full``, or to the
         backup that it depends on), ``stored_bytes``, ``problem`` (why it is not good, or null);
-        ``unreachable``: target to the reason
+        ``unreachable``: target to the reason. Without a target, it fails with ``configured``
+        False
 
     CLI Example:
 
@@ -123,9 +124,12 @@ def backups(name=None, to=None):
         salt-run virt.backups web1
     """
     with Fleet(__opts__) as fleet:
-        by_target, silent = backup_operation.list_all(
-            fleet, None if name is None else str(name), to
-        )
+        try:
+            by_target, silent = backup_operation.list_all(
+                fleet, None if name is None else str(name), to
+            )
+        except errors.NotConfigured as exc:
+            return result.failed(str(name or "virt"), exc.text, configured=False)
     return {**by_target, **({"unreachable": silent, "retcode": 1} if silent else {})}
 
 

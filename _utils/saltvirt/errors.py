@@ -34,6 +34,10 @@ class InvalidInput(VirtError):
     """The request is invalid; nothing was changed."""
 
 
+class NotConfigured(InvalidInput):
+    """The feature that the request needs is not configured."""
+
+
 class BadAnswer(InvalidInput):
     """The answer of a host, or a file of Salt Virt, cannot be read by this version."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from saltvirt import settings, units
 from saltvirt.backup.model.chains import CHAIN
 from saltvirt.backup.model.retention import Retention
-from saltvirt.errors import InvalidInput, NotFound
+from saltvirt.errors import InvalidInput, NotConfigured, NotFound
 from saltvirt.settings import Get
 
 MAX_CHAIN = 100
@@ -65,7 +65,7 @@ class BackupPolicy:
         """Return the target with this name, or the default target. Raises NotFound,
         InvalidInput."""
         if not self.targets:
-            raise InvalidInput("no backup target is configured: set virt:backup:targets")
+            raise NotConfigured("no backup target is configured: set virt:backup:targets")
         requested = self.default if name is None else name
         if requested is None:
             raise InvalidInput(

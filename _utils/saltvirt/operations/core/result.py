@@ -32,7 +32,7 @@ def planned(name: str, comment: str, changes: Answer | None = None, **details: A
     return {name: {"result": None, "comment": comment, "changes": changes or {}, **details}}
 
 
-def failed(subject: str, comment: str) -> Answer:
+def failed(subject: str, comment: str, **details: Any) -> Answer:
     """Return the answer of an operation that failed; ``retcode`` becomes the exit code of
     salt-run."""
-    return {subject: {"result": False, "comment": comment}, "retcode": 1}
+    return {subject: {"result": False, "comment": comment, **details}, "retcode": 1}
