@@ -138,7 +138,8 @@ def host_info(host=None):
 
     :return: host to ``cpus``, ``vcpus_used``, ``vcpus_free``, ``memory_mib``,
         ``memory_used_mib``, ``memory_free_mib``, ``disk_gib``, ``disk_free_gib``,
-        ``guests``, ``running``, ``types``, ``maintenance``; or to ``error``
+        ``guests``, ``running``, ``creating`` (guests that are not complete), ``types``,
+        ``maintenance``, ``disk_profiles``, ``nic_profiles``; or to ``error``
 
     CLI Example:
 

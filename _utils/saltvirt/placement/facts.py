@@ -155,6 +155,7 @@ class Inventory(Message):
     id. images: addresses of the cached images. labels, ratios, placement: the host's own
     configuration. maintenance: why it accepts no guests. libvirt: its version as libvirt's number.
     silent: mount points of file systems that do not respond. guest: Needs of the requested guest.
+    disk_profiles, nic_profiles: names of the profiles that guests can be created with.
     """
 
     cpus: int
@@ -180,6 +181,8 @@ class Inventory(Message):
     libvirt: int = 0
     silent: tuple[str, ...] = optional(())
     guest: Needs | None = optional(None)
+    disk_profiles: tuple[str, ...] = optional(())
+    nic_profiles: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,8 @@ class Host:
     mounts: dict[str, str] = field(default_factory=dict)
     images_store: str = IMAGES
     silent: tuple[str, ...] = ()
+    disk_profiles: tuple[str, ...] = ()
+    nic_profiles: tuple[str, ...] = ()
 
     def effective_policy(self, policy: PlacementPolicy) -> PlacementPolicy:
         """The policy with the stricter settings of this host's own configuration."""
@@ -348,6 +353,8 @@ def host_of(name: str, inventory: Inventory) -> Host:
         mounts=inventory.mounts,
         images_store=folder.store or IMAGES,
         silent=inventory.silent,
+        disk_profiles=inventory.disk_profiles,
+        nic_profiles=inventory.nic_profiles,
     )
     for store in {*host.mounts.values(), host.images_store}:
         host.storage[store]  # fail here, not during placement, if an answer lacks a store

@@ -20,6 +20,7 @@ from saltvirt.host.node import hugepages, maintenance
 from saltvirt.host.storage.capacity import Stores
 from saltvirt.images import cache
 from saltvirt.placement import facts
+from saltvirt.spec import profiles
 from saltvirt.system import bounded_io
 
 
@@ -63,7 +64,18 @@ def _read(conn: libvirt.virConnect, get: Callable[..., Any], images_folder: str)
         placement=settings.option(get, "placement", {}),
         maintenance=maintenance.reason(),
         libvirt=conn.getLibVersion(),
+        disk_profiles=_profile_names(get, "disk"),
+        nic_profiles=_profile_names(get, "nic"),
     )
+
+
+def _profile_names(get: Callable[..., Any], kind: str) -> tuple[str, ...]:
+    """Return the sorted names of the profiles of ``virt:disk`` or ``virt:nic``. A wrong setting is
+    an error of the guest that uses it, not of the inventory."""
+    names = {profiles.DEFAULT}
+    with contextlib.suppress(errors.InvalidInput):
+        names |= {str(name) for name in settings.mapping(get, kind)}
+    return tuple(sorted(names))
 
 
 def _images(folder: str) -> frozenset[str]:

@@ -103,6 +103,9 @@ def summary(host: facts.Host, policy: PlacementPolicy) -> dict[str, Any]:
         "disk_free_gib": round(max(0, host.free_disk_bytes(policy)) / gib, 1),
         "guests": len(host.guests),
         "running": sum(1 for g in host.guests if g.state == "running"),
+        "creating": [g.name for g in host.guests if g.creating],
         "types": list(host.types),
         "maintenance": host.maintenance,
+        "disk_profiles": list(host.disk_profiles),
+        "nic_profiles": list(host.nic_profiles),
     }

@@ -32,6 +32,15 @@ def test_guests_and_sizes(conn, tmp_path):
     }  # fmt: skip
     assert found["networks"] == ["default"]
     assert found["images_folder"]["free_bytes"] > 0
+    assert (found["disk_profiles"], found["nic_profiles"]) == (["default"], ["default"])
+
+
+def test_profiles_are_named_and_a_wrong_setting_of_them_is_no_reason_for_no_inventory(
+    conn, tmp_path
+):
+    given = {"virt:disk": {"fast": [{"system": {"size": 1}}]}, "virt:nic": "br0"}
+    found = inventory.read(conn, lambda key, default=None: given.get(key, default), tmp_path)
+    assert (found.disk_profiles, found.nic_profiles) == (("default", "fast"), ("default",))
 
 
 def test_groups_come_from_our_metadata(conn, tmp_path):

@@ -65,7 +65,7 @@ FULL = {
     "images_folder": {"path": "/x", **STORE, "store": "fs1"}, "images": ["i"], "bridges": ["br0"],
     "networks": ["n"], "stores": {"fs1": STORE}, "mounts": {"/": "fs1"},
     "pools": {"p": {**STORE, "store": "fs1"}}, "labels": {}, "ratios": {"cpu": 4},
-    "placement": {}, "maintenance": None,
+    "placement": {}, "maintenance": None, "disk_profiles": ["fast"], "nic_profiles": ["default"],
     "guest": {
         "disk_bytes": 1, "pools": {"p": 1}, "bridges": ["br0"], "networks": ["n"], "vcpus": 1,
         "memory_kib": 1024, "disks": [],
@@ -102,3 +102,12 @@ def test_a_whole_answer_is_read():
     hosts, unreachable = inventory.gather(Fleet(Answer("good", FULL)))
     assert [host.name for host in hosts] == ["good"]
     assert unreachable == {}
+    info = inventory.summary(hosts[0], policy.PlacementPolicy())
+    assert (info["disk_profiles"], info["nic_profiles"]) == (["fast"], ["default"])
+    assert info["creating"] == []
+
+
+def test_a_guest_in_the_making_is_named():
+    making = {**FULL, "guests": {"a": {**GUEST, "creating": True}, "b": GUEST}}
+    hosts, _ = inventory.gather(Fleet(Answer("good", making)))
+    assert inventory.summary(hosts[0], policy.PlacementPolicy())["creating"] == ["a"]
