@@ -579,6 +579,15 @@ DOMAINS = {
         {"rng": False, "memballoon": "none", "watchdog": "none", "stop_on_reboot": True,
          "tpm": {"type": "passthrough", "device": "/dev/tpm0", "model": "tpm-tis"}},
     ),
+    "platform-devices": (
+        "qemu",
+        "qemu-kvm-domain",
+        {"machine": "q35", "on_crash": "coredump-destroy", "panic": True, "sound": "ich9",
+         "video": {"model": "qxl", "vram": "32m", "heads": 2}, "graphics": "vnc",
+         "iommu": {"intremap": True, "caching_mode": True, "eim": False, "iotlb": True,
+                   "aw_bits": 48},
+         "vsock": {"cid": 7, "model": "virtio"}},
+    ),
     "serial-type": ("qemu", "qemu-kvm-domain", {"serial_type": "pty", "enable_vnc": True}),
     "i686": ("qemu", None, {"arch": "i686"}),
     "aarch64": (

@@ -21,6 +21,7 @@ from saltvirt.design import (
     memory,
     nics,
     numatune,
+    platform_devices,
     ports,
 )
 from saltvirt.design.context import Context, GuestInputs
@@ -241,6 +242,7 @@ def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     graphics.apply(spec.graphics, domain, context)
     chardevs.apply(spec, domain, context)
     devices.apply(spec, domain, context)
+    platform_devices.apply(spec, domain, context)
     hostdevs.apply(spec, domain, context)
     memory.agree(spec, domain)
     for key, value in (spec.metadata or {}).items():

@@ -42,7 +42,11 @@ _NIC_PARTS = {
     "virtualport": {"virtualport"}, "port": {"isolated_port"},
 }  # fmt: skip
 # kinds of devices that libvirt adds itself: additional ones are not a difference
-ADDED = ("controllers", "inputs", "sounds", "videos", "filesystems", "channels")
+ADDED = ("controllers", "inputs", "filesystems", "channels")
+# argument: its devices, usually at most one
+SINGLE = {
+    "panic": "panics", "sound": "sounds", "video": "videos", "iommu": "iommus", "vsock": "vsocks",
+}  # fmt: skip
 HIDDEN = "(hidden)"
 
 
@@ -73,6 +77,8 @@ def changes(
         *_graphics(desired, actual),
         *_host_devices(desired, actual),
     ]
+    for word, name in SINGLE.items():
+        result.extend(_single(word, list(getattr(desired, name)), list(getattr(actual, name))))
     for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED[1:]):
         result.extend(_list(name, desired, actual))
     result.extend(_balloon(desired, actual))
@@ -264,6 +270,22 @@ def _host_devices(desired: Domain, actual: Domain) -> Iterator[Change]:
         elif key not in existing:
             text = _text(requested[key])
             yield Change("host_devices", path, None, list(key), "attach", True, text)
+
+
+def _single(word: str, desired: list[Any], actual: list[Any]) -> Iterator[Change]:
+    """Compare devices of which a guest usually has one: in their order, the settings of each."""
+    live = word == "vsock"
+    for index in range(max(len(desired), len(actual))):
+        path = f"{word}:{index}" if index else word
+        new, old = (items[index] if index < len(items) else None for items in (desired, actual))
+        if old is None and new is not None:
+            yield Change(word, path, None, new.model or True, "attach", live, _text(new))
+        elif new is None and old is not None:
+            yield Change(word, path, old.model or True, None, "detach", live, _text(old))
+        elif new is not None and old is not None:
+            after, before = normal.devices(new, old)
+            for name in _differing(after, before):
+                yield Change(word, f"{path}:{name}", before.get(name), after.get(name))
 
 
 def _list(name: str, desired: Domain, actual: Domain) -> Iterator[Change]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.devices.graphics import Graphics, Listen
     from saltvirt.xml.devices.interface import Interface
+    from saltvirt.xml.devices.vsock import Vsock
     from saltvirt.xml.domain.domain import Domain
 
 # internal data of libvirt, never a difference
@@ -81,7 +82,7 @@ def settings(desired: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Pat
 _DEVICES = (
     "disks", "interfaces", "graphics", "serials", "consoles", "channels", "inputs", "tpms",
     "sounds", "videos", "host_devices", "watchdogs", "memballoon", "rngs", "controllers",
-    "filesystems", "record", "audios", "redirdevs", "memory_devices",
+    "filesystems", "record", "audios", "redirdevs", "memory_devices", "panics", "iommus", "vsocks",
 )  # fmt: skip
 
 
@@ -190,7 +191,9 @@ def devices(
 def _device(device: Element) -> dict[str, Any]:
     data = plain(device, skip=_NOISE)
     special: dict[str, Callable[[Any, dict[str, Any]], None]]
-    special = {"disk": _disk, "graphics": _graphics, "interface": _interface}
+    special = {
+        "disk": _disk, "graphics": _graphics, "interface": _interface, "vsock": _vsock,
+    }  # fmt: skip
     if device.TAG == "console":
         data.pop("target_port", None)  # libvirt numbers them itself
     if device.TAG in special:
@@ -251,3 +254,11 @@ def _interface(nic: Interface, data: dict[str, Any]) -> None:
     port = data.get("virtualport", {})
     if port.get("type") == "openvswitch":
         port.pop("interfaceid", None)
+
+
+def _vsock(vsock: Vsock, data: dict[str, Any]) -> None:
+    """Ignore the CID that libvirt chose for this run."""
+    if vsock.auto:
+        data.pop("cid", None)
+    else:
+        data.pop("auto", None)

@@ -1,4 +1,4 @@
-"""The user's arguments for TPM, random number generator, watchdog and balloon."""
+"""The user's arguments for devices of which a guest has at most one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key
+from saltvirt.xml.devices.iommu import Iommu
 from saltvirt.xml.devices.memballoon import MemBalloon
 from saltvirt.xml.devices.rng import Rng
 from saltvirt.xml.devices.tpm import Tpm
+from saltvirt.xml.devices.video import Video
 
 if TYPE_CHECKING:
     from saltvirt.spec.base import P, Parser
 
 NONE = "none"
+# libvirt chooses the value at each start
+AUTO = "auto"
 
 
 @dataclass
@@ -64,6 +68,71 @@ class BalloonSpec(Spec):
     period_s: int | None = key(values.count, name="period", xml=MemBalloon.stats_period_s)
 
 
+@dataclass
+class PanicSpec(Spec):
+    """``panic``: True, a model, or a dictionary."""
+
+    model: str | None = key(values.choice("isa", "hyperv", "pseries", "s390", "pvpanic"))
+
+
+@dataclass
+class SoundSpec(Spec):
+    """``sound``: True, a model, or a dictionary."""
+
+    model: str | None = key(
+        values.choice(
+            "ich9", "ich7", "ich6", "ac97", "es1370", "sb16", "pcspk", "usb", "virtio", NONE
+        )
+    )
+
+
+@dataclass
+class VideoSpec(Spec):
+    """``video``: True, a model (``none``: no graphics card), or a dictionary; vram in MiB."""
+
+    model: str | None = key(
+        values.choice(
+            "virtio", "vga", "qxl", "bochs", "cirrus", "ramfb", "vmvga", "xen", "gop", NONE
+        )
+    )
+    vram_kib: int | None = key(values.kib, name="vram", xml=Video.vram_kib)
+    heads: int | None = key(values.count, xml=Video.heads)
+    accel3d: bool | None = key(values.boolean, xml=Video.accel3d)
+
+
+@dataclass
+class IommuSpec(Spec):
+    """``iommu``: True, a model, or a dictionary."""
+
+    model: str | None = key(values.choice("intel", "virtio", "smmuv3"))
+    intremap: bool | None = key(values.boolean, xml=Iommu.intremap)
+    caching_mode: bool | None = key(values.boolean, xml=Iommu.caching_mode)
+    eim: bool | None = key(values.boolean, xml=Iommu.eim)
+    iotlb: bool | None = key(values.boolean, xml=Iommu.iotlb)
+    aw_bits: int | None = key(values.number(32, 64), xml=Iommu.aw_bits)
+
+
+# lower ones mean the hypervisor and the host
+_FIRST_CID, _LAST_CID = 3, 0xFFFFFFFE
+
+
+def _cid(value: Any, argument: str) -> int | str:
+    """A number, or ``auto``."""
+    if str(value) == AUTO:
+        return AUTO
+    return values.number(_FIRST_CID, _LAST_CID)(value, argument)
+
+
+@dataclass
+class VsockSpec(Spec):
+    """``vsock``: True, a CID, or a dictionary."""
+
+    model: str | None = key(
+        values.choice("virtio", "virtio-transitional", "virtio-non-transitional")
+    )
+    cid: int | str | None = key(_cid)
+
+
 def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:
     """A parser of a device: a dictionary, the value of ``shorthand_key`` only, True for defaults,
     False for no device.
@@ -87,3 +156,8 @@ tpm = parser(TpmSpec, "model")
 rng = parser(RngSpec, "source")
 watchdog = parser(WatchdogSpec, "model")
 memballoon = parser(BalloonSpec, "model")
+panic = parser(PanicSpec, "model")
+sound = parser(SoundSpec, "model")
+video = parser(VideoSpec, "model")
+iommu = parser(IommuSpec, "model")
+vsock = parser(VsockSpec, "cid")

@@ -9,6 +9,7 @@ _KEYS = {
     "interfaces": ("mac", "addresses", "target"),
     "disks": ("source_file", "source", "wwn"),
     "graphics": ("port", "tls_port"),
+    "vsock": ("cid",),
     "serials": ("port", "path", "log_file"),
     "consoles": ("port", "path", "log_file"),
     "config": ("id",),

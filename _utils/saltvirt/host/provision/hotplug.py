@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, metadata, resize
+from saltvirt.xml.device import Device
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.devices.vsock import Vsock
 from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
@@ -79,24 +81,25 @@ def _medium(dom: libvirt.virDomain, change: Change, desired: Domain) -> None:
     return _update(dom, change, desired)
 
 
-def _running(
-    dom: libvirt.virDomain, device_kind: str
-) -> Mapping[object, Disk | Interface | HostDevice]:
+# subject of a change: the class of its devices, their list in a domain, and what identifies one
+_DEVICES: dict[str, tuple[type[Device], str, Callable[[Any], object]]] = {
+    "disks": (Disk, "disks", lambda disk: disk.target),
+    "nics": (Interface, "interfaces", lambda nic: nic.mac),
+    "host_devices": (HostDevice, "host_devices", lambda device: device.source_key()),
+    "vsock": (Vsock, "vsocks", lambda _vsock: None),
+}
+
+
+def _running(dom: libvirt.virDomain, device_kind: str) -> Mapping[object, Device]:
     """Return {identifier: device} of the running guest's devices of a kind."""
     running = Domain.fromstring(dom.XMLDesc(0))
-    if device_kind == "disks":
-        return {disk.target: disk for disk in running.disks}
-    if device_kind == "nics":
-        return {nic.mac: nic for nic in running.interfaces}
-    return {device.source_key(): device for device in running.host_devices}
+    _, name, identifier = _DEVICES[device_kind]
+    return {identifier(device): device for device in getattr(running, name)}
 
 
 def _key(change: Change) -> object:
-    if change.subject == "disks":
-        return Disk.fromstring(change.xml).target
-    if change.subject == "nics":
-        return Interface.fromstring(change.xml).mac
-    return HostDevice.fromstring(change.xml).source_key()
+    kind, _, identifier = _DEVICES[change.subject]
+    return identifier(kind.fromstring(change.xml))
 
 
 def _detach(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:

@@ -196,8 +196,8 @@ class Update:
             "cpu": spec.cpu != CpuSpec(), "mem": spec.memory != MemorySpec(),
             "disks": spec.disks is not None, "controllers": spec.disks is not None,
             "nics": spec.nics is not None, "graphics": spec.graphics is not None,
-            "host_devices": spec.host_devices is not None, "title": spec.title is not None,
-            "description": spec.description is not None,
+            "host_devices": spec.host_devices is not None, "vsock": spec.vsock is not None,
+            "title": spec.title is not None, "description": spec.description is not None,
         }  # fmt: skip
         return {group for group, is_requested in groups.items() if is_requested}
 

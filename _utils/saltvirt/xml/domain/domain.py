@@ -10,12 +10,15 @@ from saltvirt.xml.devices.graphics import Graphics
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.devices.input import Input
 from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.devices.iommu import Iommu
 from saltvirt.xml.devices.memballoon import MemBalloon
 from saltvirt.xml.devices.memory_device import MemoryDevice
+from saltvirt.xml.devices.panic import Panic
 from saltvirt.xml.devices.rng import Rng
 from saltvirt.xml.devices.sound import Sound
 from saltvirt.xml.devices.tpm import Tpm
 from saltvirt.xml.devices.video import Video
+from saltvirt.xml.devices.vsock import Vsock
 from saltvirt.xml.devices.watchdog import Watchdog
 from saltvirt.xml.domain.clock import Clock
 from saltvirt.xml.domain.cpu import Cpu
@@ -85,5 +88,8 @@ class Domain(Element):
     watchdogs = Children("devices/watchdog", Watchdog)
     memballoon = Child("devices/memballoon", MemBalloon)
     rngs = Children("devices/rng", Rng)
+    panics = Children("devices/panic", Panic)
     memory_devices = Children("devices/memory", MemoryDevice)
+    iommus = Children("devices/iommu", Iommu)
+    vsocks = Children("devices/vsock", Vsock)
     seclabels = Children("seclabel", SecLabel)

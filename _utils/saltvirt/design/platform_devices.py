@@ -1,0 +1,117 @@
+"""Panic device, sound card, graphics card, IOMMU and vsock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt.design.put import clear, put
+from saltvirt.errors import Unsupported
+from saltvirt.spec.devices import NONE, VideoSpec
+from saltvirt.xml.devices.iommu import Iommu
+from saltvirt.xml.devices.panic import Panic
+from saltvirt.xml.devices.sound import Sound
+from saltvirt.xml.devices.video import Video
+from saltvirt.xml.devices.vsock import Vsock
+
+if TYPE_CHECKING:
+    from saltvirt.design.context import Context
+    from saltvirt.spec.devices import IommuSpec, PanicSpec, SoundSpec, VsockSpec
+    from saltvirt.spec.guest_spec import GuestSpec
+    from saltvirt.xml.domain.domain import Domain
+
+_X86 = ("x86_64", "i686")
+_PANIC_MODELS = {"ppc64": "pseries", "ppc64le": "pseries", "s390x": "s390"}
+
+
+def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
+    """Apply a GuestSpec's panic, sound, video, iommu and vsock to a domain."""
+    for word in ("panic", "sound", "video", "iommu", "vsock"):
+        if getattr(spec, word) not in (None, NONE) and not context.qemu:
+            raise Unsupported(f"{word}: guests of {context.virt_type} have none")
+    if spec.panic is not None:
+        _panic(spec.panic, domain, context)
+    if spec.sound is not None:
+        _sound(spec.sound, domain)
+    if spec.video is not None:
+        _video(spec.video, domain, context)
+    if spec.iommu is not None:
+        _iommu(spec.iommu, domain, context)
+    if spec.vsock is not None:
+        _vsock(spec.vsock, domain)
+
+
+def _panic(spec: PanicSpec | str, domain: Domain, context: Context) -> None:
+    if isinstance(spec, str):  # no such device
+        domain.panics = []
+        return
+    arch = context.guest.arch
+    default_model = "isa" if arch in _X86 else _PANIC_MODELS.get(arch, "pvpanic")
+    panic = domain.panics[0] if len(domain.panics) else domain.panics.append(Panic())
+    model = spec.model or panic.model or default_model
+    if panic.model and panic.model != model:
+        panic.address = None  # on another bus
+    panic.model = model
+
+
+def _sound(spec: SoundSpec | str, domain: Domain) -> None:
+    if isinstance(spec, str) or spec.model == NONE:
+        domain.sounds = []
+        return
+    default_model = "ich9" if _is_q35(domain) else "ich6"
+    sound = domain.sounds[0] if len(domain.sounds) else None
+    model = spec.model or (sound and sound.model) or default_model
+    if sound is None or sound.model != model:
+        # what else a card has, such as its codecs, belongs to its model
+        domain.sounds = [Sound(model=model)]
+
+
+def _video(spec: VideoSpec | str, domain: Domain, context: Context) -> None:
+    if isinstance(spec, str):
+        spec = VideoSpec(model=NONE)  # without the element, libvirt adds a card to each display
+    video = domain.videos[0] if len(domain.videos) else None
+    model = spec.model or (video and video.model) or _video_model(context)
+    if not context.allows("video", "modelType", model, unknown=True):
+        raise Unsupported(f"video: this host's guests have no {model}")
+    if video is None or video.model != model:
+        # memory and heads belong to the model
+        domain.videos = [Video(model=model)]
+        video = domain.videos[0]
+    if model == NONE:
+        clear(video, VideoSpec)
+    else:
+        put(video, spec)
+
+
+def _video_model(context: Context) -> str:
+    models = ("virtio", "vga", "cirrus")
+    return next((name for name in models if context.allows("video", "modelType", name)), "vga")
+
+
+def _iommu(spec: IommuSpec | str, domain: Domain, context: Context) -> None:
+    if isinstance(spec, str):  # no such device
+        domain.iommus = []
+        return
+    default_model = "intel" if context.guest.arch in _X86 else "smmuv3"
+    iommu = domain.iommus[0] if len(domain.iommus) else domain.iommus.append(Iommu())
+    iommu.model = spec.model or iommu.model or default_model
+    if context.guest.arch in _X86 and not _is_q35(domain):
+        raise Unsupported(f"iommu: machine {domain.os.machine} has none: give machine: q35")
+    put(iommu, spec)
+    if iommu.intremap or iommu.eim:
+        domain.features.ioapic = "qemu"  # KVM's own cannot remap interrupts
+
+
+def _vsock(spec: VsockSpec | str, domain: Domain) -> None:
+    if isinstance(spec, str):  # no such device
+        domain.vsocks = []
+        return
+    vsock = domain.vsocks[0] if len(domain.vsocks) else domain.vsocks.append(Vsock())
+    vsock.model = spec.model or vsock.model or "virtio"
+    if isinstance(spec.cid, int):
+        vsock.auto, vsock.cid = False, spec.cid
+    elif spec.cid is not None or vsock.cid is None:
+        vsock.auto, vsock.cid = True, None
+
+
+def _is_q35(domain: Domain) -> bool:
+    return "q35" in (domain.os.machine or "")
