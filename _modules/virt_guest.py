@@ -500,15 +500,16 @@ def rename(vm_, name, seed=None, test=False, **kwargs):
     return _submit_key(name, deploy, answer)
 
 
-def resize_disk(vm_, disk, size, **kwargs):
+def resize_disk(vm_, disk, size, test=False, **kwargs):
     """
     Grow a disk of a guest, also while the guest runs. Disks are never shrunk.
 
     Partitions and file systems in the guest are not changed.
 
     :param vm_: name of the domain
-    :param disk: target of the disk, such as ``vda``
+    :param disk: target of the disk, such as ``vda``, or its name, such as ``system``
     :param size: MiB, or a size such as ``20GiB``
+    :param test: perform all checks, and change nothing
     :param overcommit: do it even if the host does not have enough free capacity; default:
         ``virt:overcommit``, else False
     :param placement: the master's policy, sent by the runner; default: ``virt:placement`` of this
@@ -529,7 +530,8 @@ def resize_disk(vm_, disk, size, **kwargs):
     """
     size_bytes, admission_config = units.parse_bytes(size), _admission_config(kwargs)
     with admission_config.guest("virt.resize_disk", vm_), _connect(kwargs) as conn:
-        before, after = resize.grow(conn, vm_, disk, size_bytes, admission_config)
+        is_test = values.flag(test, "test")
+        before, after = resize.grow(conn, vm_, disk, size_bytes, admission_config, is_test)
     return {"before": before, "after": after}
 
 

@@ -13,7 +13,7 @@ from saltvirt.diff import changes
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from saltvirt.diff.change import Change
     from saltvirt.xml.devices.interface import Interface
@@ -35,6 +35,7 @@ _PLAIN = re.compile(
 _NAMES = {
     "memory_kib": "memory", MEMORY: "current memory", "max_memory_kib": "memory with modules",
     "vcpu:maximum": "maximum of vCPUs", "vcpu:current": "vCPUs",
+    "os:boots": "boot devices",
 }  # fmt: skip
 _DEVICES = {"disks": "disk", "nics": "interface", "graphics": "display"}
 # longer values, lists and whole devices are not shown
@@ -92,11 +93,31 @@ def add_to_answer(status: dict[str, Any], differences: Iterable[Change]) -> None
         status["pending"], status["comment"] = texts, sentence(texts)
 
 
-def _description(path: str, old: Any, new: Any) -> str:
+def change_texts(values_by_path: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Texts about changes that were made: path of a Change to its old and new value."""
+    changed = dict(values_by_path)
+    for total, current in (("memory_kib", MEMORY), ("vcpu:maximum", "vcpu:current")):
+        if total in changed and changed.get(current, (0, 0))[1] in (None, changed[total][1]):
+            changed.pop(current, None)
+    return [_change_text(path, old, new) for path, (old, new) in changed.items()]
+
+
+def _change_text(path: str, old: Any, new: Any) -> str:
+    sides = [_shown(path, value) for value in (old, new)]
+    return f"{_name(path)}: {sides[0]} -> {sides[1]}" if all(sides) else _name(path)
+
+
+def _name(path: str) -> str:
     name = _NAMES.get(path)
     if name is None:
         kind, _, rest = path.partition(":")
+        rest = rest.removesuffix(":size_bytes")
         name = f"{_DEVICES[kind]} {rest}" if kind in _DEVICES and rest else path
+    return name
+
+
+def _description(path: str, old: Any, new: Any) -> str:
+    name = _name(path)
     sides = [_shown(path, value) for value in (old, new)]
     return f"{name} ({sides[0]} now, then {sides[1]})" if all(sides) else name
 
@@ -107,6 +128,8 @@ def _shown(path: str, value: Any) -> str:
         return "none"
     if path.endswith("memory_kib"):
         return human_bytes(value * 1024)
+    if path.endswith("size_bytes"):
+        return human_bytes(value)
     if isinstance(value, dict):
         value = value.get("source") or value.get("type")
     text = str(value)

@@ -14,7 +14,15 @@ from saltvirt.answers.calls import MinionContext, handles
 from saltvirt.answers.guests import Leftovers, MigrationFacts
 from saltvirt.answers.power import PowerChange
 from saltvirt.host import connection, hooks
-from saltvirt.host.domain import creation, guest_lock, lifecycle, lookup, names_on_disk
+from saltvirt.host.domain import (
+    creation,
+    guest_lock,
+    lifecycle,
+    lookup,
+    names_on_disk,
+    pending_changes,
+    reboot,
+)
 from saltvirt.host.domain import power as host_power
 from saltvirt.host.network import host_addresses
 from saltvirt.host.node import job_steps, maintenance
@@ -36,7 +44,7 @@ _ACTS: dict[str, Callable[[Any], object]] = {
     "resume": host_power.resume,
     "reset": lifecycle.reset,
 }
-_VERBS = ("start", "shutdown", *_ACTS)
+_VERBS = ("start", "shutdown", "reboot", *_ACTS)
 
 
 def _connect(host: MinionContext) -> AbstractContextManager[Any]:
@@ -57,11 +65,15 @@ def change_power(host: MinionContext, request: placement_calls.PowerRequest) -> 
                 _start(host, conn, request)
             elif verb in _ACTS:
                 _ACTS[verb](lookup.lookup(conn, name))
-        if verb == "shutdown":  # without the lock, so that the guest can be powered off meanwhile
-            steps_dir = job_steps.folder(host.config)
+        # without the lock, so that the guest can be powered off meanwhile
+        steps_dir, pending = job_steps.folder(host.config), list[str]()
+        if verb == "shutdown":
             dom = lookup.lookup(conn, name)
             lifecycle.off_within(dom, timeout_s, lambda: job_steps.record_step(steps_dir))
-        return PowerChange(before, host_power.after(conn, name))
+        elif verb == "reboot":
+            reboot.reboot(conn, name, timeout_s, lambda: job_steps.record_step(steps_dir))
+            pending = pending_changes.for_domains(conn, name)[name]
+        return PowerChange(before, host_power.after(conn, name), tuple(pending))
 
 
 def _start(host: MinionContext, conn: Any, request: placement_calls.PowerRequest) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from saltvirt.answers.calls import Call, Timeout
 from saltvirt.answers.created import CreatedGuest, PlannedGuest, RenamedGuest
+from saltvirt.answers.guest_changes import ResizedDisk, UpdatedGuest
 from saltvirt.answers.power import PowerChange
 from saltvirt.placement.account import PlacementTerms
 from saltvirt.placement.facts import Inventory
@@ -72,8 +73,8 @@ class PowerRequest(Message):
     """Perform a verb on a guest if it is in one of the states.
 
     verb: ``start``, ``shutdown`` and others. states: libvirt's names. last_seen: only if the host
-    alone can confirm that it has the guest. timeout: of a shutdown, in seconds. placement: the
-    master's policy for a start. overcommit: start although the host lacks capacity.
+    alone can confirm that it has the guest. timeout: of a shutdown or reboot, in seconds.
+    placement: the master's policy for a start. overcommit: start although the host lacks capacity.
     """
 
     name: str
@@ -95,6 +96,33 @@ class StartCheckRequest(Message):
     test: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpdateRequest(Message):
+    """Change a guest. options: further arguments of ``virt.update``. placement, overcommit: see
+    PowerRequest. test: change nothing."""
+
+    UNDECLARED: ClassVar[str] = "options"
+
+    name: str
+    placement: PlacementTerms | None = None
+    overcommit: bool | None = optional(None)
+    test: bool = optional(False)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizeRequest(Message):
+    """Grow a disk of a guest. disk: its name or target. size: MiB, or a size with a unit. See
+    UpdateRequest."""
+
+    vm_: str
+    disk: str
+    size: Any
+    placement: PlacementTerms | None = None
+    overcommit: bool | None = optional(None)
+    test: bool = optional(False)
+
+
 INVENTORY = Call("inventory", InventoryRequest, Inventory, Timeout.SHORT)
 CREATE = Call("init", CreateRequest, CreatedGuest)
 CHECK_CREATE = Call("init", CreateRequest, dict[str, Any])
@@ -105,3 +133,5 @@ CHECK_CLONE = Call("clone", CopyRequest, dict[str, Any])
 CHECK_RENAME = Call("rename", CopyRequest, dict[str, Any])
 POWER = Call("power", PowerRequest, PowerChange)
 CHECK_START = Call("start", StartCheckRequest, bool)
+UPDATE = Call("update", UpdateRequest, UpdatedGuest)
+RESIZE_DISK = Call("resize_disk", ResizeRequest, ResizedDisk)

@@ -35,7 +35,10 @@ RULES = {
     "addresses": _rule(GUEST, "name"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
     "force_off": _GUEST, "pause": _GUEST,
-    "resume": _GUEST, "reset": _GUEST, "snapshots": _rule(GUEST, "name"),
+    "resume": _GUEST, "reset": _GUEST, "reboot": _rule(GUEST, "name timeout test"),
+    "update": _rule(GUEST, "name cpu mem autostart test"),
+    "resize": _rule(GUEST, "name disk size test"),
+    "autostart": _rule(GUEST, "name enabled test"), "snapshots": _rule(GUEST, "name"),
     "snapshot": _rule(GUEST, "name snapshot test disk_only quiesce"),
     "revert": _rule(GUEST, "name snapshot cleanup test"),
     "delete_snapshots": _rule(GUEST, "name names all children test"),
@@ -66,13 +69,19 @@ RULES = {
     ),
 }  # fmt: skip
 
+# verbs with which a guest takes more of a quota
+GROWING = frozenset({"update", "resize"})
+
 # a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
 _READ = frozenset({"list", "query", "locate", "vm_info", "addresses", "snapshots", "watch"})
 _USE = _READ | {
-    "start", "shutdown", "force_off", "pause", "resume", "reset", "snapshot", "revert",
+    "start", "shutdown", "force_off", "pause", "resume", "reboot", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",
 }  # fmt: skip
 # the names of sets of verbs in virt:rights
-SETS = {"read": _READ, "use": _USE, "manage": _USE | {"init", "purge", "rename", "exec"}}
+SETS = {
+    "read": _READ, "use": _USE,
+    "manage": _USE | {"init", "purge", "rename", "exec", "update", "resize", "autostart"},
+}  # fmt: skip

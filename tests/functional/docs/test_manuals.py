@@ -315,6 +315,7 @@ NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
     "docs/how-to/backups.md": "test_backup.py and test_backup_*.py call the same",
     "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
+    "docs/how-to/guests.md": "tests/functional/operations/test_change.py types the same verbs",
     "docs/how-to/consoles.md": "test_console.py, test_guest_agent.py, test_reach.py",
     "docs/how-to/hypervisors.md": "integration/test_formula.py, test_cloud.py and test_keys.py",
     "docs/how-to/images.md": "integration/test_seed_master.py and test_images.py call the same",

@@ -125,6 +125,13 @@ class Host:
         self.guests[name] = after.get(verb, "running")
         return {"before": before, "after": self.guests[name]}
 
+    def update(self, test=False, **_more):
+        changes = [{"path": "vcpu:maximum", "old": 1, "new": 2, "live": False}]
+        return {"changes": changes, "pending": ["vCPUs (1 now, then 2)"]}
+
+    def resize_disk(self, size, **_more):
+        return {"before": 8, "after": size}
+
     def vm_state(self, vm_=None, **_more):
         return {k: v for k, v in self.guests.items() if vm_ in (None, k)}
 
@@ -457,6 +464,10 @@ VERBS = {
     "start": ({"name": "db1"}, ("db1",)), "shutdown": ({"name": "web1", "timeout": 0}, ("web1",)),
     "force_off": ({"name": "web1"}, ("web1",)), "pause": ({"name": "web1"}, ("web1",)),
     "reset": ({"name": "web1"}, ("web1",)), "resume": ({"name": "web1"}, ("web1",)),
+    "reboot": ({"name": "web1", "timeout": 1}, ("web1",)),
+    "update": ({"name": "web1", "cpu": 2}, ("web1",)),
+    "resize": ({"name": "web1", "disk": "vda", "size": 9}, ("web1",)),
+    "autostart": ({"name": "web1"}, ("web1",)),
     "authorize": ({"name": "new1", "host": "hv1"}, ()), "started": ({"host": "hv1"}, ()),
     "snapshots": ({"name": "web1"}, ()),
     "snapshot": ({"name": "web1", "snapshot": "s3"}, ("web1",)),
@@ -522,6 +533,7 @@ RUNNERS = {
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
                     "backup_verify"),
+    "virt_change": ("update", "resize", "reboot", "autostart"),
     "virt_deploy": ("deployed", "started"),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),

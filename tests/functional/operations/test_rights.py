@@ -167,7 +167,8 @@ def test_a_guest_of_others_is_not_there_in_the_very_words(runner, cloud):
     for verb, rule in verbs.RULES.items():
         if rule.scope != verbs.GUEST:
             continue
-        more = {"rename": {"new": "bob-9"}, "exec": {"cmd": "uptime"}}.get(verb, {})
+        more = {"rename": {"new": "bob-9"}, "exec": {"cmd": "uptime"},
+                "resize": {"disk": "vda", "size": 9}}.get(verb, {})  # fmt: skip
         cloud.told.clear()
         foreign = runner("bob", verb, "anna-1", **more)
         gone = runner("bob", verb, "gone-9", **more)
@@ -235,6 +236,12 @@ def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):
     ("delete_snapshots", ["bob-1", "s1", "/etc"], {}, "with names='/etc'"),
     ("rename", ["bobs", "bob-9"], {}, "bob may not call virt.rename of bobs"),
     ("rename", ["bob-1", "bob-9"], {"name_is_free": True}, "with name_is_free"),
+    ("update", ["bob-1"], {"cpu": {"cpuset": "0"}}, "with cpu="),
+    ("update", ["bob-1"], {"disks": [{"name": "x", "source_file": "/etc/shadow"}]}, "with disks"),
+    ("update", ["bob-1"], {"boot": {"kernel": "/etc/shadow"}}, "with boot"),
+    ("update", ["bob-1"], {"title": "x"}, "with title"),
+    ("resize", ["bob-1", "vda", 9], {"overcommit": True}, "with overcommit"),
+    ("update", ["bobs"], {"cpu": 1}, "bob may not call virt.update of bobs"),
     ("init", ["anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
     ("init", ["bob-9,anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
     ("init", ["bob-9", 1, 64, "/srv/salt-images/anna-1_system.qcow2"], {}, "of /srv/salt-images"),
@@ -302,6 +309,32 @@ def test_what_a_user_deploys_is_his_within_the_quota(runner, cloud):
     assert not list(Path(cloud.opts["cachedir"], "virt/rights/making").iterdir())
     cloud.silent = {"hv2"}
     assert "do not answer: hv2" in comment(deploy(runner, "bob", "bob-9"), "bob-9")
+
+
+def test_what_a_guest_grows_by_counts_for_its_owner(runner, cloud):
+    """A guest of fakes.Host has 1 GiB, two vCPUs and a disk of 9 bytes."""
+    cloud.opts["virt"]["rights"] = {
+        "grants": [{"who": "eve", "verbs": ["manage"], "guests": ["bob*"]},
+                   {"who": "*", "verbs": ["manage"], "owned": True}],
+        "quotas": {"bob": {"vcpus": 3, "memory": "2G", "disk": "1M"}, "eve": {"vcpus": 5}},
+    }  # fmt: skip
+    owner = {"bobs": "bob", "bob-1": None}
+    for user, name, verb, args, kwargs, said in (
+        ("bob", "bobs", "update", [], {"cpu": 4}, "bob would be exceeded: vCPUs: 2 of 3 used, 2"),
+        ("bob", "bobs", "update", [], {"mem": "3GiB"}, "exceeded: memory: 1 GiB of 2 GiB used"),
+        ("bob", "bobs", "resize", ["vda", 2**21], {}, "exceeded: disk: 9 B of 1 MiB used, 2"),
+        ("eve", "bobs", "update", [], {"cpu": 4}, "the quota of its owner would be exceeded"),
+        ("eve", "bob-1", "update", [], {"cpu": 6}, "eve would be exceeded: vCPUs: 0 of 5 used, 6"),
+    ):
+        told = runner(user, verb, name, *args, **kwargs)
+        assert said in comment(told, name) and told["retcode"] == 1, told
+        assert not [fun for _, fun, kwarg in cloud.done if not kwarg.get("test")]
+        assert ("2 of 3" in str(told)) is (user == "bob" and "cpu" in kwargs)
+    for user, name, kwargs in (("bob", "bobs", {"cpu": 3}), ("eve", "bob-1", {"cpu": 5})):
+        assert "will change at" in comment(runner(user, "update", name, **kwargs), name), owner
+    assert runner("bob", "resize", "bobs", "vda", 90)["bobs"]["result"] is True
+    cloud.silent = {"hv1"}
+    assert "do not answer: hv1" in comment(runner("bob", "update", "bobs", cpu=3), "bobs")
 
 
 def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design import identity
 from saltvirt.design.source import disk_locations
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
@@ -186,21 +187,33 @@ def _check_capacity(
     admission.check(conn, admission_config, demand, is_new=False, filter_names=("disk", "pools"))
 
 
+def target_of(dom: libvirt.virDomain, disk: str) -> str:
+    """Return the target of a disk that is given by its target, or by its name in the guest's
+    record."""
+    stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+    if any(existing.target == disk for existing in stored.disks):
+        return disk
+    names = identity.disk_names(stored)
+    return next((target for target, name in names.items() if name == disk), disk)
+
+
 def grow(
     conn: libvirt.virConnect,
     name: str,
     target: str,
     size_bytes: int,
     admission_config: AdmissionConfig | None = None,
+    test: bool = False,
 ) -> tuple[int, int]:
     """Grow the disk and confirm it. Return (bytes before, bytes after).
 
-    admission_config: None if the host has admitted it already. Raises NoRoom if the space is
-    promised to other guests.
+    target: of the disk, or its name. admission_config: None if the host has admitted it already.
+    test: only check it. Raises NoRoom if the space is promised to other guests.
     """
     dom = lookup.lookup(conn, name)
+    target = target_of(dom, str(target))
     creation.require_complete(dom, f"grow disk {target} of")
-    refuse_conflict(dom, str(target))
+    refuse_conflict(dom, target)
     disk = _find(conn, dom, target)
     with connection.translated(f"grow disk {target} of {name}"):
         before = _current_size(dom, disk)
@@ -214,13 +227,20 @@ def grow(
             with admission_config.lock() if admission_config else contextlib.nullcontext():
                 if admission_config:
                     _check_capacity(conn, admission_config, dom, target, size_bytes - before)
-                if disk.runs:
-                    dom.blockResize(target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
-                elif disk.on_server is not None:
-                    disk.on_server.resize(size_bytes)
-                elif disk.path:
-                    _grow_stopped(conn, disk.path, disk.format, size_bytes)
+                if test:
+                    return before, size_bytes
+                _grow(conn, dom, disk, size_bytes)
         after = _current_size(dom, disk)
     if after < size_bytes:
         raise errors.OperationFailed(f"disk {target} of {name} still has {human_bytes(after)}")
     return before, after
+
+
+def _grow(conn: libvirt.virConnect, dom: libvirt.virDomain, disk: _Disk, size_bytes: int) -> None:
+    """Grow a disk of the running guest, a volume on a server, or a file."""
+    if disk.runs:
+        dom.blockResize(disk.target, size_bytes, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+    elif disk.on_server is not None:
+        disk.on_server.resize(size_bytes)
+    elif disk.path:
+        _grow_stopped(conn, disk.path, disk.format, size_bytes)

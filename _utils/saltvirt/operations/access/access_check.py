@@ -13,7 +13,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltvirt import errors, names, sanitize, settings, units
@@ -23,6 +23,7 @@ from saltvirt.operations.access import owners
 from saltvirt.operations.cluster import inventory
 from saltvirt.operations.journal import intent_log
 from saltvirt.placement import facts
+from saltvirt.placement.calls import RESIZE_DISK, ResizeRequest
 from saltvirt.rights import confidential, grants, verbs
 from saltvirt.rights.grants import GuestIdentity, ResourceAmount
 
@@ -49,6 +50,8 @@ _TEXTS = {"snapshot", "names", "to"}
 _TEXT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # arguments of virt.init that must be a number or a text for users, never a mapping; and flags
 _NUMBERS = ("cpu", "mem", "image", "nic", "disk")
+# the same of verbs with which a guest grows
+_SIZES = ("cpu", "mem", "size")
 _SWITCHES = ("seed", "install", "start", "enable_vnc", "enable_qcow")
 
 Answer = dict[str, Any]
@@ -179,6 +182,10 @@ class _Cloud:
         """Return the guest as recorded for each host that has it."""
         return [guests[name].ownership for guests in self.hosts.values() if name in guests]
 
+    def located(self, name: str) -> tuple[str, _Guest]:
+        """Return (host, guest) of a guest that exists."""
+        return next((host, guests[name]) for host, guests in self.hosts.items() if name in guests)
+
     def uuids(self) -> list[str | None]:
         """Return the normalized UUIDs of all guests."""
         uuids = (guest.facts.uuid for guests in self.hosts.values() for guest in guests.values())
@@ -263,6 +270,8 @@ class _Limited:
         self._admit(cloud, name)
         if "new" in self._bound.arguments:
             self._admit_name(cloud, self._name("new", names.guest))
+        if self.verb in verbs.GROWING:
+            self._admit_growth(fleet, stack, cloud, name)
         return lambda: redact(self._call())
 
     def _call(self) -> Answer:
@@ -337,7 +346,10 @@ class _Limited:
                 for name in init_args["name"]:
                     self._admit_name(cloud, name)
             amount = self._largest_amount(cloud)
-            self._check_quota(cloud, under_way, amount, len(init_args["name"]))
+            count = len(init_args["name"])
+            self._check_quota(
+                cloud, under_way, _sum([amount] * count), self.user, self._rights.quota
+            )
             pending_guests = {
                 name: owners.PendingGuest(self.user, amount.vcpus or 0, amount.memory_kib or 0,
                                     amount.disk_bytes or 0)
@@ -347,6 +359,44 @@ class _Limited:
                 raise errors.AlreadyExists("one of the names is in use: a guest is being created")
             stack.enter_context(owners.making(self.opts, pending_guests))
         return lambda: self._create(fleet, cloud, list(pending_guests))
+
+    def _admit_growth(
+        self, fleet: Fleet, stack: contextlib.ExitStack, cloud: _Cloud, name: str
+    ) -> None:
+        """Raise Denied if the guest would exceed the quota of its owner. A guest without an owner
+        is counted for the user who enlarges it."""
+        for word in _SIZES:
+            value = self._bound.arguments.get(word)
+            if value is not None and not isinstance(value, (str, int, float)):
+                raise self._denied(f" with {word}={units.short_repr(value)}")
+        host, guest = cloud.located(name)
+        owner = guest.ownership.owner
+        quota = self._rights.quota if owner is None else _user_rights(self.opts, owner).quota
+        if quota.unlimited:
+            return
+        stack.enter_context(owners.one_at_a_time(self.opts))
+        under_way, cloud = owners.being_made(self.opts), self._query_cloud(fleet)
+        self._admit(cloud, name)
+        host, guest = cloud.located(name)
+        growth = self._growth(fleet, host, guest.facts)
+        if owner is None:
+            growth = _sum([growth, replace(_amount(guest.facts), guests=0)])
+        self._check_quota(cloud, under_way, growth, owner or self.user, quota)
+
+    def _growth(self, fleet: Fleet, host: str, guest: facts.Guest) -> ResourceAmount:
+        """Return what the guest would take in addition. Raises InvalidInput."""
+        given, now = self._bound.arguments, _amount(guest)
+        disk_bytes = 0
+        if given.get("size") is not None:
+            request = ResizeRequest(
+                vm_=guest.name, disk=str(given["disk"]), size=given["size"], test=True
+            )
+            resized = RESIZE_DISK.ask(fleet, host, request, long=False)
+            disk_bytes = max(0, resized.after - resized.before)
+        vcpus = units.parse_count(given["cpu"], "cpu") if given.get("cpu") else 0
+        memory_kib = units.parse_kib(given["mem"], argument="mem") if given.get("mem") else 0
+        more_vcpus = max(0, vcpus - (now.vcpus or 0))
+        return ResourceAmount(0, more_vcpus, max(0, memory_kib - (now.memory_kib or 0)), disk_bytes)
 
     def _init_arguments(self) -> dict[str, Any]:
         """Return the arguments of virt.init by name, with its defaults."""
@@ -398,36 +448,34 @@ class _Limited:
         cloud: _Cloud,
         under_way: dict[str, owners.PendingGuest],
         amount: ResourceAmount,
-        count: int,
+        user: str,
+        quota: ResourceAmount,
     ) -> None:
-        """Raise Denied if the quota would be exceeded."""
-        if self._rights.quota.unlimited:
+        """Raise Denied if the quota of a user would be exceeded."""
+        if quota.unlimited:
             return
+        holder = user if _is_same(user, self.user) else "its owner"
         if cloud.unreachable:
             raise errors.Refused(
-                f"the guests of {self.user} are unknown while hosts do not answer: "
+                f"the guests of {holder} are unknown while hosts do not answer: "
                 f"{', '.join(cloud.unreachable)}"
             )
-        current = {
-            entry.facts.uuid: ResourceAmount(
-                1, entry.facts.vcpus, max(entry.facts.memory_kib, entry.facts.max_memory_kib),
-                sum(disk.size_bytes for disk in entry.facts.disks),
-            )
-            for guests in cloud.hosts.values() for entry in guests.values()
-            if self._is_mine(entry.ownership.owner)
-        }  # fmt: skip
-        owned = {
-            name for guests in cloud.hosts.values() for name, entry in guests.items()
-            if self._is_mine(entry.ownership.owner)
-        }  # fmt: skip
+        owned = [
+            (name, entry.facts)
+            for guests in cloud.hosts.values()
+            for name, entry in guests.items()
+            if _is_same(entry.ownership.owner, user)
+        ]
+        current = {guest.uuid: _amount(guest) for _, guest in owned}
         coming = [
-            entry.amount() for name, entry in {**self._unrecorded(cloud), **under_way}.items()
-            if self._is_mine(entry.owner) and name not in owned
-        ]  # fmt: skip
-        used = _sum([*current.values(), *coming])
-        reason = grants.quota_excess(self._rights.quota, used, _sum([amount] * count))
+            entry.amount()
+            for name, entry in {**self._unrecorded(cloud), **under_way}.items()
+            if _is_same(entry.owner, user) and name not in dict(owned)
+        ]
+        reason = grants.quota_excess(quota, _sum([*current.values(), *coming]), amount)
         if reason:
-            raise errors.Denied(f"the quota of {self.user} would be exceeded: {reason}")
+            reason = f": {reason}" if holder == user else ""
+            raise errors.Denied(f"the quota of {holder} would be exceeded{reason}")
 
     def _unrecorded(self, cloud: _Cloud) -> dict[str, owners.PendingGuest]:
         """Return name to PendingGuest of the guests that were created for users and whose owners
@@ -439,12 +487,6 @@ class _Limited:
                 owners.forget_unrecorded(self.opts, name)
                 del pending_guests[name]
         return pending_guests
-
-    def _is_mine(self, owner: str | None) -> bool:
-        """Return whether the owner is this user, also in another spelling of the name."""
-        return owner is not None and grants.normalize_user(owner) == grants.normalize_user(
-            self.user
-        )
 
     def _create(self, fleet: Fleet, before: _Cloud, guest_names: list[str]) -> Answer:
         """Call the function. New guests under names that were free become the user's."""
@@ -534,6 +576,18 @@ def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _
         else _visible_part(host_entry, visible.get(host, set()))
         for host, host_entry in listing.items()
     }
+
+
+def _is_same(owner: str | None, user: str) -> bool:
+    """Return whether the owner is this user, also in another spelling of the name."""
+    return owner is not None and grants.normalize_user(owner) == grants.normalize_user(user)
+
+
+def _amount(guest: facts.Guest) -> ResourceAmount:
+    """Return what a guest takes, at the maximum size that it may grow to."""
+    memory_kib = max(guest.memory_kib, guest.max_memory_kib)
+    disk_bytes = sum(disk.size_bytes for disk in guest.disks)
+    return ResourceAmount(1, guest.vcpus, memory_kib, disk_bytes)
 
 
 def _sum(amounts: list[ResourceAmount]) -> ResourceAmount:

@@ -1,4 +1,5 @@
-"""start, stop, force_off, pause, resume and reset by the guest's name, on whichever host it is."""
+"""start, shutdown, force_off, pause, resume, reboot and reset by the guest's name, on whichever
+host it is."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.answers.power import PowerChange
+from saltvirt.diff.pending import sentence
 from saltvirt.fleet.answer import DOWN
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import failover_capacity, find, ha_provider, start_safety
@@ -23,22 +25,30 @@ LOCK_WAIT_S = 20
 @dataclass(frozen=True)
 class Verb:
     """host_verb: the verb of the host's ``virt.power``. before: states in which it is possible.
-    after: the resulting state in libvirt. runs: the guest starts writing to its disks."""
+    after: the resulting state in libvirt. runs: the guest starts writing to its disks. waits: for
+    the guest's system. repeatable: possible in the resulting state. managed: possible
+    for a guest that high availability manages, which continues to run."""
 
     host_verb: str
     before: tuple[str, ...]
     after: str
     done: str
     runs: bool = False
+    waits: bool = False
+    repeatable: bool = False
+    managed: bool = False
 
 
 VERBS = {
     "start": Verb("start", (OFF, "crashed"), RUNNING, "started", runs=True),
-    "shutdown": Verb("shutdown", (RUNNING,), OFF, "shut down"),
+    "shutdown": Verb("shutdown", (RUNNING,), OFF, "shut down", waits=True),
     "force_off": Verb("stop", (RUNNING, PAUSED, "pmsuspended", "crashed"), OFF, "powered off"),
     "pause": Verb("pause", (RUNNING,), PAUSED, "paused"),
     "resume": Verb("resume", (PAUSED, "pmsuspended"), RUNNING, "resumed", runs=True),
-    "reset": Verb("reset", (RUNNING, PAUSED), RUNNING, "reset"),
+    "reboot": Verb(
+        "reboot", (RUNNING,), RUNNING, "rebooted", waits=True, repeatable=True, managed=True
+    ),
+    "reset": Verb("reset", (RUNNING, PAUSED), RUNNING, "reset", repeatable=True),
 }
 
 
@@ -144,7 +154,7 @@ class Lifecycle:
         name, reasons = self.name, Reasons()
         with reasons:
             with reasons:
-                ha_provider.refuse_managed(self.fleet.opts, names.guest(name))
+                self._refuse_managed(names.guest(name))
             power_plan = plan(self.fleet, name, self.verb, self.host, reasons)
             if self.verb == "start" and not power_plan.nothing:
                 with reasons:
@@ -169,7 +179,7 @@ class Lifecycle:
     def run(self) -> Result:
         """Perform the verb. Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
         name = names.guest(self.name)
-        ha_provider.refuse_managed(self.fleet.opts, name)
+        self._refuse_managed(name)
         done = self._on_cached_host(name) if _single_host_ok(self.verb, self.host) else None
         if done:
             return done
@@ -183,6 +193,10 @@ class Lifecycle:
                 f"{name} is no longer on {power_plan.host}: run the command again"
             )
         return self._verify(name, power_plan.host, power)
+
+    def _refuse_managed(self, name: str) -> None:
+        if not VERBS[self.verb].managed:
+            ha_provider.refuse_managed(self.fleet.opts, name)
 
     def _on_cached_host(self, name: str) -> Result | None:
         """Perform the verb on the host where the guest was last seen, if that host alone can
@@ -215,7 +229,7 @@ class Lifecycle:
         if self.verb == "start":
             overcommit = self.options.get("overcommit")
             return replace(request, placement=self._terms, overcommit=overcommit)
-        return replace(request, timeout=self.wait_s) if self.verb == "shutdown" else request
+        return replace(request, timeout=self.wait_s) if VERBS[self.verb].waits else request
 
     @property
     def _terms(self) -> account.PlacementTerms:
@@ -235,15 +249,19 @@ class Lifecycle:
             )
         if self.verb == "start":  # a started guest is wanted, whatever operation created it
             intent_log.forget(self.fleet.opts, name)
-        return self._result(power_plan)
+        return self._result(power_plan, power.pending)
 
-    def _result(self, power_plan: PowerPlan) -> Result:
-        details = {"host": power_plan.host, "state": power_plan.after}
+    def _result(self, power_plan: PowerPlan, pending: tuple[str, ...] = ()) -> Result:
+        details: dict[str, Any] = {"host": power_plan.host, "state": power_plan.after}
+        if self.verb == "reboot":
+            details["pending"] = list(pending)
         if self._is_done(power_plan):
             return Result(self.name, self._already(power_plan), details=details)
         message = self._with_warning(
             f"{self.name} on {power_plan.host} was {VERBS[self.verb].done}"
         )
+        if pending:
+            message += f"; it {sentence(pending)}; shut it down and start it for that"
         return Result(self.name, message, _changes(power_plan), details)
 
     def _check_reserve(self, host: str) -> None:
@@ -256,7 +274,7 @@ class Lifecycle:
         return "; ".join(filter(None, (message, self._warning)))
 
     def _is_done(self, power_plan: PowerPlan) -> bool:
-        return power_plan.nothing and self.verb != "reset"
+        return power_plan.nothing and not VERBS[self.verb].repeatable
 
     def _already(self, power_plan: PowerPlan) -> str:
         return f"{self.name} on {power_plan.host} is {power_plan.after} already"

@@ -1,0 +1,171 @@
+"""The verbs that change a guest by its name, with emulated guests of a private libvirtd."""
+
+import importlib.util
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt.operations.cluster import ha_provider
+from tests.functional.cloud import Fleet
+from tests.functional.conftest import REPOSITORY, load
+from tests.functional.daemon import libvirtd  # noqa: F401
+
+MIB = 2**20
+SYSTEM = {"name": "system", "size": 16, "format": "qcow2"}
+
+
+@pytest.fixture
+def cloud(libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    """The runner over one host, and the guest ``g1``, which runs without a system of its own."""
+    (tmp_path / "images").mkdir()
+    modules = load(
+        libvirtd.uri, images=str(tmp_path / "images"), lock=str(tmp_path / "lock"),
+        placement={"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+    )  # fmt: skip
+    path = REPOSITORY / "_runners" / "virt_change.py"
+    spec = importlib.util.spec_from_file_location("runner", path)
+    runner = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(runner)
+    fleet = Fleet(modules, tmp_path)
+    fleet.opts["timeout"] = 5
+    fleet.__class__ = type("Cloud", (Fleet,), {
+        "__enter__": lambda self: self, "__exit__": lambda self, *_: None,
+    })  # fmt: skip
+    monkeypatch.setattr(runner, "Fleet", lambda _opts: fleet)
+    runner.__opts__ = fleet.opts
+    conn = libvirt.open(libvirtd.uri)
+    nic = {"name": "eth0", "type": "user", "mac": "52:54:00:00:00:01"}
+    modules["virt.init"](
+        "g1", 1, 64, disks=[SYSTEM], interfaces=[nic], nic=None, seed=False, hypervisor="qemu"
+    )
+
+    def call(verb, *args, **kwargs):
+        data = getattr(runner, verb)("g1", *args, **kwargs)["data"]
+        assert ("retcode" in data) is (data["g1"]["result"] is False)
+        return SimpleNamespace(**{"changes": {}, **data["g1"]})
+
+    yield SimpleNamespace(
+        call=call, conn=conn, dom=conn.lookupByName("g1"), modules=modules, opts=fleet.opts,
+        fleet=fleet, images=tmp_path / "images",
+    )  # fmt: skip
+    for dom in conn.listAllDomains():
+        if dom.isActive():
+            dom.destroy()
+        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM)
+    conn.close()
+
+
+def xml(cloud):
+    return cloud.dom.XMLDesc(0), cloud.dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+
+
+def test_an_update_says_what_changes_now_and_what_at_the_next_start(cloud):
+    before, given = xml(cloud), {"cpu": 2, "mem": 96, "title": "shop", "autostart": True}
+    planned = cloud.call("update", **given, test=True)
+    assert (planned.result, xml(cloud), cloud.dom.autostart()) == (None, before, 0)
+    done = cloud.call("update", **given)
+    assert (
+        done.comment
+        == planned.comment.replace("would be changed", "was changed")
+        == (
+            "g1 on hv1 was changed: title: none -> shop, autostart: False -> True; "
+            f"will change at the next start: {', '.join(done.pending)}"
+        )
+    )
+    assert (done.changes, done.pending) == (planned.changes, planned.pending)
+    assert done.changes["memory_kib"] == {"old": 64 * 1024, "new": 96 * 1024}
+    assert done.pending[:2] == ["memory (64 MiB now, then 96 MiB)", "vCPUs (1 now, then 2)"]
+    assert (cloud.dom.autostart(), cloud.dom.info()[1:4:2]) == (1, [64 * 1024, 1])
+    again = cloud.call("update", **given)
+    assert (again.changes, again.pending) == ({}, done.pending)
+    assert again.comment.startswith("g1 on hv1 is as given; will change at the next start: ")
+    cloud.dom.destroy()
+    off = cloud.call("update", cpu=1)
+    assert off.comment == "g1 on hv1 was changed: maximum of vCPUs: 2 -> 1"
+    assert (off.pending, off.state) == ([], "shutdown")
+
+
+@pytest.mark.parametrize(("given", "text"), [
+    ({}, "nothing to change: give cpu, mem"), ({"cpus": 2}, "did you mean 'cpu'?"),
+    ({"cpu": "x"}, "not a positive whole number"), ({"image": "a"}, "image is for new guests"),
+    ({"graphics": {"type": "vnc", "password": "s3"}}, "all minions could read the password"),
+    ({"disks": "vda"}, "disks must be a list"), ({"cpu": 1, "live": "maybe"}, "live"),
+])  # fmt: skip
+def test_a_wrong_update_asks_no_host(cloud, given, text):
+    cloud.fleet.asked.clear()
+    for test in (True, False):
+        failed = cloud.call("update", **given, test=test)
+        assert failed.result is False and text in failed.comment
+    assert cloud.fleet.asked == []
+
+
+def test_growth_needs_room_and_what_the_guest_refuses_fails_the_verb(cloud):
+    before = xml(cloud)
+    for verb, args, kwargs in (
+        ("update", (), {"mem": "9999GiB"}), ("update", (), {"cpu": 200}),
+        ("resize", ("system", "9999TiB"), {}),
+        ("update", (), {"disks": [{"name": "data", "size": "9999TiB", "format": "raw"}]}),
+    ):  # fmt: skip
+        for test in (True, False):
+            failed = cloud.call(verb, *args, **kwargs, test=test)
+            assert failed.comment.startswith("refused: no room: hv1: "), failed
+    assert xml(cloud) == before
+    done = cloud.call("update", disks=[{"name": "data", "size": 4}])
+    assert done.changes["disks:vdb"]["new"].endswith("g1_data.qcow2")
+    refused = cloud.call("update", detach="data")  # it has no system that releases the disk
+    assert refused.result is False and "has not released it" in refused.errors[0]
+    assert "the running guest refused: disks:vdb" in refused.comment
+
+
+def test_a_disk_grows_by_its_name_or_target_running_or_off(cloud):
+    size = lambda: cloud.dom.blockInfo("vda")[0] // MIB  # noqa: E731
+    assert cloud.call("resize", "system", 20, test=True).result is None
+    assert size() == 16
+    done = cloud.call("resize", "system", 20)
+    assert done.comment == (
+        "disk system of g1 on hv1 grew from 16 MiB to 20 MiB; grow its partitions and file systems "
+        "in the guest"
+    )
+    assert (size(), done.pending) == (20, [])
+    assert cloud.call("resize", "vda", 20).comment == "disk vda of g1 on hv1 has 20 MiB already"
+    assert "never shrunk" in cloud.call("resize", "vda", 19, test=True).comment
+    assert "g1 has no disk data; it has vda" in cloud.call("resize", "data", 30).comment
+    cloud.dom.destroy()
+    assert cloud.call("resize", "system", "24MiB").changes == {
+        "disks:system:size_bytes": {"old": 20 * MIB, "new": 24 * MIB}
+    }
+    assert size() == 24
+
+
+def test_a_reboot_is_one_that_libvirt_reports(cloud):
+    failed = cloud.call("reboot", 1)
+    assert failed.result is False and "g1 has not rebooted within 1 s" in failed.comment
+    cloud.call("update", cpu=2)
+    timer = threading.Timer(1, cloud.dom.reset)
+    timer.start()
+    done = cloud.call("reboot", 30)
+    timer.join()
+    assert (done.result, done.state) == (True, "running")
+    assert done.comment.startswith("g1 on hv1 was rebooted; it will change at the next start: vCPU")
+    assert done.pending[0] == "vCPUs (1 now, then 2)"
+    cloud.dom.destroy()
+    assert cloud.call("reboot", test=True).comment == "g1 on hv1 is shutdown: cannot reboot it"
+
+
+def test_autostart_is_not_for_a_guest_that_high_availability_manages(cloud):
+    assert cloud.call("autostart", "on", test=True).comment == "g1 would start with its host hv1"
+    assert cloud.call("autostart", "on").comment == "g1 starts with its host hv1"
+    assert cloud.dom.autostart() == 1
+    assert cloud.call("autostart", True).comment == "g1 starts with its host hv1 already"
+    assert cloud.call("autostart", "off").comment == "g1 does not start with its host hv1"
+    ha_provider.store_managed(cloud.opts, {"g1": "high availability"})
+    for verb, given in (("autostart", {"enabled": True}), ("update", {"autostart": True})):
+        for test in (True, False):
+            assert "g1 is managed by" in cloud.call(verb, **given, test=test).comment
+    assert cloud.call("autostart", "off").result is True
+    assert cloud.dom.autostart() == 0
+    assert cloud.call("reboot", test=True).result is None
