@@ -12,12 +12,13 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import runner
 
 with saltvirt.later():
-    from saltvirt import names
+    from saltvirt import names, units
     from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation
     from saltvirt.operations.inspect import addresses as guest_addresses
-    from saltvirt.operations.inspect import listing
+    from saltvirt.operations.inspect import listing, refresh
     from saltvirt.operations.inspect import maintenance as host_maintenance
+    from saltvirt.operations.inspect import top as resource_usage
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
@@ -120,6 +121,43 @@ def images(host=None):
     """
     with Fleet(__opts__) as fleet:
         return listing.images(fleet, host).answer()
+
+
+@runner.reporting
+def top(host=None, sort="cpu", interval=None):
+    """
+    Show what hosts and running guests use: CPUs, memory, disks and networks.
+
+    The rates are those since the previous request to the host, at most a minute ago; without one,
+    the host measures for half a second. ``CPU %`` of a host is of all its CPUs, that of a guest of
+    one CPU. ``memory used`` of a guest is what its balloon driver reports.
+
+    :param host: minion id of a single hypervisor
+    :param sort: ``cpu``, ``memory``, ``disk``, ``network`` or ``name``
+    :param interval: seconds after which the tables are shown again, until Ctrl-C, if the output is
+        a terminal
+
+    :return: under ``top``: ``title``, ``table`` and ``hosts``: host to ``error``, or to ``cpus``,
+        ``cpu_percent``, ``load`` (of 1, 5 and 15 minutes), ``memory_bytes``,
+        ``memory_used_bytes``, ``memory_allocated_bytes``, ``vcpus_allocated``, ``pressure``
+        (``cpu``, ``memory``, ``io``: percent of the last ten seconds; None if unknown),
+        ``disk_read_bytes_s``, ``disk_written_bytes_s``, ``network_received_bytes_s``,
+        ``network_sent_bytes_s``, ``seconds`` (over which the rates were measured) and ``guests``:
+        name to ``state``, ``vcpus``, ``cpu_percent``, ``memory_bytes``, ``memory_used_bytes`` and
+        the same rates; None if unknown. Under ``guests`` the table of guests
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.top
+        salt-run virt.top sort=disk interval=5
+    """
+    interval_s = 0 if interval is None else units.parse_number(interval, "interval")
+    with Fleet(__opts__) as fleet:
+        if interval is None or not refresh.is_possible(__opts__):
+            return resource_usage.top(fleet, host, sort)
+        return refresh.show(__opts__, interval_s, lambda: resource_usage.top(fleet, host, sort))
 
 
 @runner.reporting

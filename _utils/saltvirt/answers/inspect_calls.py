@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from saltvirt.answers.calls import Call, Timeout
 from saltvirt.answers.guest_calls import HostRequest, NamedGuestRequest
-from saltvirt.answers.inspection import GuestAddresses, HostNetworks, ImageSummary, PoolSummary
+from saltvirt.answers.inspection import (
+    GuestAddresses,
+    HostNetworks,
+    HostUsage,
+    ImageSummary,
+    PoolSummary,
+)
 
 NETWORKS = Call("networks", HostRequest, HostNetworks, Timeout.SHORT)
 POOLS = Call("pool_info", HostRequest, dict[str, PoolSummary], Timeout.SHORT)
 IMAGES = Call("images", HostRequest, dict[str, ImageSummary], Timeout.SHORT)
 ADDRESSES = Call("addresses", NamedGuestRequest, GuestAddresses, Timeout.SHORT)
+USAGE = Call("usage", HostRequest, HostUsage, Timeout.SHORT)

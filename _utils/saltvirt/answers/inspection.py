@@ -96,3 +96,45 @@ class GuestAddresses(Message):
     state: str
     agent: bool
     addresses: tuple[AddressInfo, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Message):
+    """Bytes per second; None if unknown."""
+
+    disk_read_bytes_s: int | None = None
+    disk_written_bytes_s: int | None = None
+    network_received_bytes_s: int | None = None
+    network_sent_bytes_s: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestUsage(Rates):
+    """What a guest uses. cpu_percent: 100 is one CPU; None if unknown. memory_bytes: allocated now.
+    memory_used_bytes: as its balloon driver reports it; None without one."""
+
+    state: str
+    vcpus: int
+    cpu_percent: float | None = None
+    memory_bytes: int = 0
+    memory_used_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostUsage(Rates):
+    """What a host and its guests use. cpu_percent: 100 is all CPUs. load: of 1, 5 and 15 minutes.
+    memory_allocated_bytes, vcpus_allocated: of running guests. pressure: the share of the last ten
+    seconds in percent in which a process waited for `cpu`, `memory` or `io`; None if the kernel
+    does not report it. The rates are those of all guests. seconds: the time over which the rates
+    were measured."""
+
+    cpus: int
+    cpu_percent: float | None = None
+    load: tuple[float, ...] = ()
+    memory_bytes: int = 0
+    memory_used_bytes: int = 0
+    memory_allocated_bytes: int = 0
+    vcpus_allocated: int = 0
+    pressure: dict[str, float] | None = None
+    seconds: float | None = None
+    guests: dict[str, GuestUsage]

@@ -55,7 +55,7 @@ ASKS = {
     "virt.guest_addresses", "virt.list_snapshots", "virt.vm_info", "virt.migrate_unfinished",
     "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "virt.versions",
     "virt.get_xml", "virt.get_disks", "test.ping", "saltutil.find_job",
-    "virt.networks", "virt.pool_info", "virt.images", "virt.addresses",
+    "virt.networks", "virt.pool_info", "virt.images", "virt.addresses", "virt.usage",
 }  # fmt: skip
 BACKUP = "000001-20261123T155220Z-00000001"
 CERTIFICATE = {"file": "/c", "valid_until": "2027-01-01 00:00:00", "problem": None}
@@ -75,7 +75,7 @@ def recorded():
         "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
         "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
         "virt.networks": {}, "virt.pool_info": {}, "virt.images": {},
-        "virt.addresses": {"vm_": "test"},
+        "virt.addresses": {"vm_": "test"}, "virt.usage": {},
     }  # fmt: skip
     found = {
         fun: json.loads(json.dumps(asking.answer(modules, fun, **kw))) for fun, kw in asked.items()
@@ -113,7 +113,8 @@ class Host:
             return {name or domain or vm_: self.real[fun]["test"]}
         elif fun == "virt.snapshot":
             return {"name": name or "s3"}
-        elif fun in ("virt.networks", "virt.pool_info", "virt.images", "virt.addresses"):
+        elif fun in ("virt.networks", "virt.pool_info", "virt.images", "virt.addresses",
+                     "virt.usage"):  # fmt: skip
             return self.real[fun]
         return True
 
@@ -453,6 +454,7 @@ class Cloud(Fleet):
 VERBS = {
     "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
     "next_host": ({}, ()), "networks": ({}, ()), "pools": ({}, ()), "images": ({}, ()),
+    "top": ({}, ()),
     "addresses": ({"name": "web1"}, ()), "maintenance": ({"host": "hv1", "state": "off"}, ()),
     "vm_info": ({"name": "web1"}, ()), "locate": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
@@ -538,7 +540,7 @@ RUNNERS = {
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
-    "virt_inspect": ("addresses", "networks", "pools", "images", "maintenance"),
+    "virt_inspect": ("addresses", "networks", "pools", "images", "maintenance", "top"),
     "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),

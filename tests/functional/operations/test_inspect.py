@@ -8,8 +8,10 @@ import pytest
 pytest.importorskip("salt")
 
 from saltvirt import errors
+from saltvirt.answers.inspection import GuestUsage, HostUsage
 from saltvirt.host.domain import addresses as host_addresses
-from saltvirt.host.inspect import guest_addresses
+from saltvirt.host.inspect import guest_addresses, usage
+from saltvirt.operations.inspect import top
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load_with_folders
 
@@ -129,3 +131,46 @@ def test_agent_is_looked_up_before_it_is_asked():
     for state, connected in (("connected", True), ("disconnected", False)):
         dom = SimpleNamespace(XMLDesc=lambda _flags, state=state: xml.format(state))
         assert host_addresses.has_agent(dom) is connected
+
+
+def test_top_measures_first_and_then_answers_at_once(runner, conn, tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(usage.time, "sleep", slept.append)
+    monkeypatch.setattr(usage, "MIN_AGE_S", 0)
+    for _ in range(2):
+        data = runner.top()["data"]
+    assert slept == [usage.SAMPLE_S]
+    assert (tmp_path / "lock" / usage.FILE).stat().st_mode & 0o777 == 0o600
+    host = data["top"]["hosts"]["hv1"]
+    guest = host["guests"]["test"]
+    assert (guest["state"], guest["vcpus"]) == ("running", 2)
+    assert host["vcpus_allocated"] == 2
+    assert 0 < host["memory_used_bytes"] < host["memory_bytes"]
+    assert host["seconds"] >= 0
+    assert [row[:2] for row in data["guests"]["table"][1:]] == [["test", "hv1"]]
+    conn.lookupByName("test").destroy()
+    data = runner.top(sort="name")["data"]
+    assert data["guests"]["title"] == "no guest is running"
+    assert data["top"]["hosts"]["hv1"]["guests"]["test"]["state"] == "shutdown"
+    wrong = runner.top(sort="cpus")["data"]
+    assert wrong["virt"]["comment"] == "sort must be cpu, memory, disk, network, name, not 'cpus'"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[7]", b'[{"at_s": -1}]', b"[" * 100_000])
+def test_damaged_readings_are_measured_again(runner, tmp_path, monkeypatch, content):
+    monkeypatch.setattr(usage, "SAMPLE_S", 0)
+    (tmp_path / "lock").mkdir(mode=0o700)
+    (tmp_path / "lock" / usage.FILE).write_bytes(content)
+    assert "test" in answer(runner.top(), "top")["hosts"]["hv1"]["guests"]
+
+
+def test_the_guest_that_uses_the_disk_most_comes_first():
+    quiet = GuestUsage(state="running", vcpus=1, cpu_percent=90.0, disk_read_bytes_s=1)
+    busy = GuestUsage(state="paused", vcpus=1, disk_read_bytes_s=9, disk_written_bytes_s=5000)
+    off = GuestUsage(state="shutdown", vcpus=1)
+    answers = {"hv1": HostUsage(cpus=1, guests={"a": quiet, "c": off}),
+               "hv2": HostUsage(cpus=1, guests={"b": busy})}  # fmt: skip
+    for sort, order in (("cpu", "ab"), ("disk", "ba"), ("name", "ab")):
+        assert "".join(row[0] for row in top._guest_rows(answers, sort)) == order
+    [first, _] = top._guest_rows(answers, "disk")
+    assert first == ["b", "hv2", None, "0 B", None, "9 B/s", "4.88 KiB/s", None, None]

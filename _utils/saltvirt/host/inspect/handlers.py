@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from typing import Any
 
 from saltvirt import names, settings
 from saltvirt.answers import guest_calls, inspect_calls
 from saltvirt.answers.calls import MinionContext, handles
-from saltvirt.answers.inspection import GuestAddresses, HostNetworks
+from saltvirt.answers.inspection import GuestAddresses, HostNetworks, HostUsage
 from saltvirt.host import connection
-from saltvirt.host.inspect import guest_addresses, host_networks
+from saltvirt.host.domain import guest_lock
+from saltvirt.host.inspect import guest_addresses, host_networks, usage
 
 
 def _connect(host: MinionContext) -> AbstractContextManager[Any]:
@@ -29,3 +31,15 @@ def list_addresses(host: MinionContext, request: guest_calls.NamedGuestRequest) 
     """Return the addresses of a guest from all sources. Raises NotFound."""
     with _connect(host) as conn:
         return guest_addresses.read(conn, names.existing_guest(request.vm_))
+
+
+@handles(inspect_calls.USAGE)
+def measure_usage(host: MinionContext, _request: guest_calls.HostRequest) -> HostUsage:
+    """Return what the host and its guests use."""
+    with _connect(host) as conn:
+        return usage.measure(conn, _runtime_folder(host))
+
+
+def _runtime_folder(host: MinionContext) -> str:
+    """Return the folder of what is not kept over a restart of the host."""
+    return os.path.dirname(guest_lock.folder(host.config))

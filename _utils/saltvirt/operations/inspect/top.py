@@ -1,0 +1,112 @@
+"""The use of CPUs, memory, disks and networks by hosts and guests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from saltvirt import errors, units
+from saltvirt.answers.guest_calls import HostRequest
+from saltvirt.answers.inspect_calls import USAGE
+from saltvirt.answers.inspection import GuestUsage, HostUsage, Rates
+from saltvirt.fleet.client import Fleet
+
+Row = list[Any]
+
+
+def _total(*values: float | None) -> float:
+    return sum(value or 0 for value in values)
+
+
+# what the guests are sorted by, the largest first, except names
+SORT: Mapping[str, Callable[[GuestUsage], float]] = {
+    "cpu": lambda usage: usage.cpu_percent or 0,
+    "memory": lambda usage: usage.memory_bytes,
+    "disk": lambda usage: _total(usage.disk_read_bytes_s, usage.disk_written_bytes_s),
+    "network": lambda usage: _total(usage.network_received_bytes_s, usage.network_sent_bytes_s),
+    "name": lambda _usage: 0,
+}
+_ACTIVE = ("running", "paused", "pmsuspended")
+_RATES = ["disk read", "written", "net received", "sent"]
+
+
+def key(sort: object) -> str:
+    """Return the name of a key of SORT. Raises InvalidInput."""
+    if not isinstance(sort, str) or sort not in SORT:
+        raise errors.InvalidInput(f"sort must be {', '.join(SORT)}, not {units.short_repr(sort)}")
+    return sort
+
+
+def top(fleet: Fleet, host: str | None = None, sort: str = "cpu") -> dict[str, Any]:
+    """Return the answer of the runner: a table of hosts, and one of guests that run. Raises
+    NotFound, InvalidInput."""
+    sort = key(sort)
+    answers, failed = USAGE.gather(fleet, fleet.hosts(host), HostRequest())
+    hosts = {name: usage.to_answer() for name, usage in answers.items()}
+    hosts |= {name: {"error": reason} for name, reason in failed.items()}
+    rows = _guest_rows(answers, sort)
+    return {
+        "top": {
+            "title": f"use of {units.pluralize(len(answers), 'host')}",
+            "table": _host_table(answers, failed),
+            "hosts": dict(sorted(hosts.items())),
+        },
+        "guests": {
+            "title": _guests_title(len(rows), sort),
+            "table": [["guest", "host", "CPU %", "memory", "memory used", *_RATES], *rows],
+        },
+        **({"retcode": 1} if failed else {}),
+    }
+
+
+def _guests_title(number: int, sort: str) -> str:
+    if not number:
+        return "no guest is running"
+    return f"{units.pluralize(number, 'running guest')}, by {sort}"
+
+
+def _host_table(answers: Mapping[str, HostUsage], failed: Mapping[str, str]) -> list[Row]:
+    rows: list[Row] = [
+        ["host", "CPU %", "CPUs", "load", "memory", "memory used", "allocated", *_RATES]
+    ]
+    for name, usage in sorted(answers.items()):
+        memory = (usage.memory_bytes, usage.memory_used_bytes, usage.memory_allocated_bytes)
+        load = usage.load[0] if usage.load else None
+        rows.append(
+            [name, usage.cpu_percent, usage.cpus, load, *map(units.human_bytes, memory),
+             *_rates(usage)]
+        )  # fmt: skip
+    if failed:
+        rows = [[*row, None if index else "error"] for index, row in enumerate(rows)]
+        blank = [None] * (len(rows[0]) - 2)
+        rows += [[name, *blank, reason] for name, reason in sorted(failed.items())]
+    return rows
+
+
+def _guest_rows(answers: Mapping[str, HostUsage], sort: str) -> list[Row]:
+    running = [
+        (name, host, usage)
+        for host, answer in answers.items()
+        for name, usage in answer.guests.items()
+        if usage.state in _ACTIVE
+    ]
+    running.sort(key=lambda guest: (-SORT[sort](guest[2]), guest[0], guest[1]))
+    return [[name, host, *_guest_cells(usage)] for name, host, usage in running]
+
+
+def _guest_cells(usage: GuestUsage) -> Row:
+    used = usage.memory_used_bytes
+    return [
+        usage.cpu_percent,
+        units.human_bytes(usage.memory_bytes),
+        None if used is None else units.human_bytes(used),
+        *_rates(usage),
+    ]
+
+
+def _rates(usage: Rates) -> Row:
+    rates = (
+        usage.disk_read_bytes_s, usage.disk_written_bytes_s,
+        usage.network_received_bytes_s, usage.network_sent_bytes_s,
+    )  # fmt: skip
+    return [None if rate is None else f"{units.human_bytes(rate)}/s" for rate in rates]
