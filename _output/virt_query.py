@@ -45,6 +45,8 @@ def output(data, **kwargs):
         for key, value in data.items()
         if key != "retcode"
     }
+    summaries = {key: value for key, value in rows.items() if _mapping(value).get("summary")}
+    rows = summaries or rows  # of a verb for several guests: the table has each guest's result
     for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
         matching = {key: value for key, value in rows.items() if fits(value)}
         if matching:

@@ -456,7 +456,7 @@ def vm_info(name, quiet=False):
         return {host: {**details, "vm_info": details}}
 
 
-@runner.reporting
+@runner.reporting_guests
 def locate(name):
     """
     Show which host has a guest, and the guest's state.

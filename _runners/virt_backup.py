@@ -35,7 +35,7 @@ def __virtual__():
     return __virtualname__
 
 
-@runner.reporting
+@runner.reporting_guests
 def backup(name, to=None, full=False, test=False, host=None):
     """
     Back up a guest to a target of ``virt:backup:targets``, whose machine reads the guest's disks
@@ -194,7 +194,7 @@ def backup_restore(
         return operation.perform(restore_operation.RestoreBackup(fleet, request, progress), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def backup_confirm(name, test=False, host=None):
     """
     Keep the guest, or the disk, that ``virt.backup_restore`` with ``in_place`` has restored: the
@@ -219,7 +219,7 @@ def backup_confirm(name, test=False, host=None):
         return operation.perform(replaced_guest.CommitRestore(fleet, name, progress, host), test)
 
 
-@runner.reporting
+@runner.reporting_destructive
 def backup_undo(name, stop=False, test=False, host=None):
     """
     Undo ``virt.backup_restore`` with ``in_place``: the replaced guest is brought back. The restored

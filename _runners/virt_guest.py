@@ -47,7 +47,7 @@ def _verb(name, verb, test, wait_s=0, options=None, host=None):
         return operation.perform(change, test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def start(name, test=False, overcommit=False, host=None):
     """
     Start a guest. The host refuses if its running guests would exceed the limits of
@@ -73,7 +73,7 @@ def start(name, test=False, overcommit=False, host=None):
     return _verb(name, "start", test, options=options, host=host)
 
 
-@runner.reporting
+@runner.reporting_guests
 def shutdown(name, test=False, timeout=60):
     """
     Ask the operating system of a guest to shut down (ACPI power button, every 10 s), and wait until
@@ -96,7 +96,7 @@ def shutdown(name, test=False, timeout=60):
     return _verb(name, "shutdown", test, units.parse_number(timeout, "timeout"))
 
 
-@runner.reporting
+@runner.reporting_destructive
 def force_off(name, test=False):
     """
     Power off a guest immediately.
@@ -115,7 +115,7 @@ def force_off(name, test=False):
     return _verb(name, "force_off", test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def pause(name, test=False):
     """
     Pause a guest. It keeps its memory and gets no CPU time.
@@ -134,7 +134,7 @@ def pause(name, test=False):
     return _verb(name, "pause", test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def resume(name, test=False, host=None):
     """
     Resume a paused guest. Refused if the guest's disks are on shared storage and a hypervisor that
@@ -156,7 +156,7 @@ def resume(name, test=False, host=None):
     return _verb(name, "resume", test, host=host)
 
 
-@runner.reporting
+@runner.reporting_destructive
 def reset(name, test=False):
     """
     Reset a guest, like its reset button.
@@ -175,7 +175,7 @@ def reset(name, test=False):
     return _verb(name, "reset", test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def snapshots(name):
     """
     List the snapshots of a guest, the oldest first: time, kind (internal or external), state of the
@@ -197,7 +197,7 @@ def snapshots(name):
         return snapshot_operations.listing(fleet, name).answer()
 
 
-@runner.reporting
+@runner.reporting_guests
 def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce=False):
     """
     Take a snapshot of a guest. For a guest that is off, it is refused under the same conditions as
@@ -234,7 +234,7 @@ def snapshot(name, snapshot=None, test=False, host=None, disk_only=None, quiesce
         return operation.perform(taken, test)
 
 
-@runner.reporting
+@runner.reporting_destructive
 def revert(name, snapshot=None, test=False, cleanup=False, host=None):
     """
     Revert a guest to a snapshot. For a guest that is off, it is refused under the same conditions
@@ -268,7 +268,7 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
         )
 
 
-@runner.reporting
+@runner.reporting_destructive
 def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     """
     Delete snapshots of a guest. The guest and its disks are not changed. For a guest that is off,
@@ -306,7 +306,7 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
         return operation.perform(deletion, test)
 
 
-@runner.reporting
+@runner.reporting_destructive
 def purge(name, delete_key=True, test=False, force=False):
     """
     Remove a guest, its own disks and its minion key. Nothing else is deleted.
@@ -421,7 +421,7 @@ def authorize(name, host, pillar=None, test=False):
         return operation.perform(authorize_operation.Authorize(fleet, name, host, pillar), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def seed_eject(name, test=False):
     """
     Detach and delete a guest's cloud-init volume, which contains the guest's key.
@@ -445,7 +445,7 @@ def seed_eject(name, test=False):
         return operation.perform(eject.Eject(fleet, name), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def set_owner(name, owner=None, test=False):
     """
     Set the owner of a guest, for ``owned`` grants and quotas of ``virt:rights``. A limited user
@@ -468,7 +468,7 @@ def set_owner(name, owner=None, test=False):
         return operation.perform(owner_operation.SetOwner(fleet, name, owner), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def label(name, labels=None, test=False):
     """
     Set the labels of a guest, for grants of ``virt:rights`` by ``labels``; they replace all

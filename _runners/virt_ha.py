@@ -30,7 +30,7 @@ def __virtual__():
     return __virtualname__
 
 
-@runner.reporting
+@runner.reporting_guests
 def ha_enable(
     name,
     priority=None,
@@ -82,7 +82,7 @@ def ha_enable(
         return operation.perform(enable.Enable(fleet, name, request), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def ha_disable(name, missing=False, test=False):
     """
     Disable high availability for a guest. The guest itself is not changed, and starts with its host
@@ -106,7 +106,7 @@ def ha_disable(name, missing=False, test=False):
         return operation.perform(enable.Disable(fleet, name, missing), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def ha_ignore(name, off=False, test=False):
     """
     Make high availability ignore a guest temporarily, in order to stop it or to work on it

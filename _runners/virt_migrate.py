@@ -42,7 +42,7 @@ def _policy():
     return policy.of_master(__opts__)
 
 
-@runner.reporting
+@runner.reporting_guests
 def migrate(name, target="", test=False, **kwargs):
     """
     Migrate a guest to another host with its disks, over TLS, live if it is running.
@@ -200,7 +200,7 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         return operation.perform(balancing, test or not apply)
 
 
-@runner.reporting
+@runner.reporting_guests
 def migratable(name, target=""):
     """
     Check whether a guest can be migrated. Changes nothing.
@@ -229,7 +229,7 @@ def migratable(name, target=""):
     return check_result.answer()
 
 
-@runner.reporting
+@runner.reporting_guests
 def migrate_abort(name):
     """
     Abort the running migration of a guest; the guest continues to run on its current host.

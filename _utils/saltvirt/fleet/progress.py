@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 # the minimum interval between lines of progress in a log
 LOG_INTERVAL_S = 10
+# Salt's channel breaks if two threads fire at once
+_firing = threading.Lock()
+# the number of calls of ``several`` that have not ended
+_several: list[None] = []
+
+
+@contextlib.contextmanager
+def several() -> Iterator[None]:
+    """Show only permanent lines during the block, because several operations run at once: a line
+    that replaces the previous one would replace another operation's."""
+    _several.append(None)
+    try:
+        yield
+    finally:
+        _several.pop()
 
 
 class ProgressDisplay:
-    """The terminal of ``salt-run``, or the log that its output is written to.
+    """The terminal of ``salt-run``, or the log that its output is written to. Threads may share it.
 
-    Threads may share it: Salt's channel breaks if two threads fire at once. functions: the runner's
+    functions: the runner's
     ``__salt__``. outputter: renders the events. silent: show nothing, because the output is data.
     """
 
@@ -39,6 +55,8 @@ class ProgressDisplay:
 
         In a log there is a line for each tenth of the work, and at least every ten seconds.
         """
+        if _several:
+            return
         with self._lock:
             now = time.monotonic()
             is_new_line = percent // 10 != self._tenth or now - self._logged > LOG_INTERVAL_S
@@ -50,7 +68,8 @@ class ProgressDisplay:
     def _fire(self, text: str, **options: Any) -> None:
         if self._channel is not None:
             data = {"message": text, "outputter": self._outputter, **options}
-            self._channel.fire_event(data, "progress")
+            with _firing:
+                self._channel.fire_event(data, "progress")
 
 
 def _channel(functions: Mapping[str, Callable[..., Any]]) -> Any:

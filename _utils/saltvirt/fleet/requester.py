@@ -9,6 +9,8 @@ alone prove nothing: an eauth may have users called ``root`` or ``Reactor``.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
 import logging
 import multiprocessing
@@ -28,7 +30,23 @@ UNAUTHENTICATED = ("root", "Reactor", "UNKNOWN")
 # names of the master's processes that carry out requests
 _REQUEST, _WORKER = "ProcessFunc(", "MWorker"
 
+# the user of a call that continues in further threads, as a tuple of one
+_identified: contextvars.ContextVar[tuple[str | None] | None] = contextvars.ContextVar(
+    "identified", default=None
+)
+
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def identified(user: str | None) -> Iterator[None]:
+    """Return this user from requesting_user during the block, also in threads with a copy of the
+    context: their stacks do not show who called."""
+    token = _identified.set((user,))
+    try:
+        yield
+    finally:
+        _identified.reset(token)
 
 
 def requesting_user(opts: Mapping[str, Any], injected: object = None) -> str | None:
@@ -37,6 +55,9 @@ def requesting_user(opts: Mapping[str, Any], injected: object = None) -> str | N
     injected: ``__user__`` as Salt passed it to the runner. Raises Denied if the call was
     authenticated and the user cannot be identified.
     """
+    identity = _identified.get()
+    if identity is not None:
+        return identity[0]
     if opts.get("__cli") == COMMAND_LINE:
         return None
     process = multiprocessing.current_process().name

@@ -1,7 +1,6 @@
 """The runner's real verbs, called by a limited user in a cloud of two hosts with realistic answers:
 a guest of another user is neither visible nor changed, and no verb bypasses the check."""
 
-import inspect
 import json
 import multiprocessing
 import os
@@ -23,7 +22,7 @@ import salt.utils.event
 import salt.utils.platform
 
 from saltvirt.fleet import target
-from saltvirt.operations.access import access_check, owners
+from saltvirt.operations.access import access_check, bulk, owners
 from saltvirt.operations.cluster import unique
 from saltvirt.operations.create import wait
 from saltvirt.operations.journal import lock, slots
@@ -112,7 +111,8 @@ def cloud(real, tmp_path, monkeypatch, pairs):  # noqa: F811
                  "placement": {"reserved_memory_kib": 0, "reserved_disk_bytes": 0}},
     }  # fmt: skip
     found = Cloud(opts, real)
-    monkeypatch.setattr(access_check, "Fleet", lambda _opts: found)
+    for module in (access_check, bulk):
+        monkeypatch.setattr(module, "Fleet", lambda _opts: found)
     monkeypatch.setattr(target, "connected", lambda _opts, hosts: set(hosts))
     for name, owner in OWNERS.items():
         owners.set_owner(opts, id_of(name), name, owner)
@@ -139,7 +139,7 @@ def runner(cloud, monkeypatch):
             close()
             clients[key] = found = salt.runner.RunnerClient(cloud.opts)
             for verb in verbs.RULES:
-                names = inspect.unwrap(found.functions[f"virt.{verb}"].func).__globals__
+                names = found.functions[f"virt.{verb}"].func.function.__globals__
                 if "Fleet" in names:
                     monkeypatch.setitem(names, "Fleet", lambda _opts: cloud)
         return clients[key]
@@ -225,6 +225,22 @@ def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):
     assert comment(denied, "anna-1") == "anna may not call virt.rename"
     assert runner("anna", "locate", "anna-1")["anna-1"]["host"] == "hv2"
     assert cloud.places()["hv2"]["anna-1"] == "shutdown"
+
+
+def test_a_pattern_selects_what_the_user_sees_and_each_guest_is_checked(runner, cloud):
+    told = runner("bob", "force_off", "*", confirm=2)
+    assert set(told) == {"bob-1", "bobs", "*"}
+    assert cloud.places()["hv1"]["bob-1"] == "shutdown"
+    assert cloud.places()["hv2"]["both"] == "running"
+    told = runner("bob", "start", ["bob-1", "anna-1"])
+    assert comment(told, "anna-1") == "no guest 'anna-1' on any hypervisor"
+    assert told["bob-1"]["result"] is True
+    assert comment(runner("bob", "start", "anna*"), "anna*") == "no guest matches anna*"
+    told = runner("bob", "start", "bob*", overcommit=True)
+    assert {comment(told, name) for name in ("bob-1", "bobs")} == {
+        "bob may not call virt.start with overcommit"
+    }
+    assert set(runner("ops", "locate", "*")) == {*OWNERS, "*", "retcode"}  # both is on two hosts
 
 
 @pytest.mark.parametrize(("verb", "args", "kwargs", "said"), [

@@ -55,6 +55,7 @@ _SIZES = ("cpu", "mem", "size")
 _SWITCHES = ("seed", "install", "start", "enable_vnc", "enable_qcow")
 
 Answer = dict[str, Any]
+GuestFilter = Callable[[str, str], bool]
 
 log = logging.getLogger(__name__)
 
@@ -67,19 +68,33 @@ def answer(
     injected: the value that Salt has put into ``__user__``. Raises Denied, NotFound, and what the
     function raises.
     """
-    opts = function.__globals__.get("__opts__") or {}
-    if not grants.configured(opts):
-        return function(*bound.args, **bound.kwargs)
-    verb = function.__name__
-    try:
-        user = requester.requesting_user(opts, injected)
-    except errors.Denied as exc:
-        with Fleet(opts) as fleet:
-            _report_denial(fleet, "", verb, "", exc)
-        raise
+    user = limited_user(function, injected)
     if user is None:
         return function(*bound.args, **bound.kwargs)
-    return _Limited(opts, user, function, bound).answer()
+    return _Limited(function.__globals__["__opts__"], user, function, bound).answer()
+
+
+def limited_user(function: Callable[..., Answer], injected: object) -> str | None:
+    """Return the user whose rights limit the call of a runner function, or None. injected: as for
+    answer. Raises Denied."""
+    opts = function.__globals__.get("__opts__") or {}
+    if not grants.configured(opts):
+        return None
+    try:
+        return requester.requesting_user(opts, injected)
+    except errors.Denied as exc:
+        with Fleet(opts) as fleet:
+            _report_denial(fleet, "", function.__name__, "", exc)
+        raise
+
+
+def guest_filter(opts: dict[str, Any], user: str | None) -> GuestFilter | None:
+    """Return a function of a guest's name and UUID: whether the user can see the guest. None for a
+    user without limits. Raises Denied, BadAnswer."""
+    user_rights = _limits(opts, user)
+    if user_rights is None:
+        return None
+    return lambda name, uuid: user_rights.sees(_read_ownership(opts, name, uuid))
 
 
 def may_still(opts: dict[str, Any], user: str, verb: str, name: str, uuid: str) -> bool:

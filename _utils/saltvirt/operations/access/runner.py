@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from saltvirt import errors, sanitize, units
-from saltvirt.operations.access import access_check
+from saltvirt import errors, sanitize, settings, units
+from saltvirt.fleet import requester
+from saltvirt.operations.access import access_check, bulk
 from saltvirt.operations.core.result import Answer, failed, with_outputter
-from saltvirt.spec import values
+from saltvirt.spec import base, values
 
 # arguments that are names: of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "new", "host", "target", "lost", "snapshot", "finding", "hypervisor"}
@@ -35,11 +36,16 @@ def _bind_arguments(
     an argument is missing, unknown, or not a valid name. several: the argument that may also be a
     list of names."""
     signature = inspect.signature(function)
+    parameters = signature.parameters
+    takes_any = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
+    kwargs = kwargs if takes_any else settings.user_kwargs(kwargs)
+    name = f"virt.{function.__name__}"
+    for word in () if takes_any else sorted(kwargs.keys() - parameters.keys()):
+        raise base.unknown(word, parameters, name)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as exc:
-        name = function.__name__
-        raise errors.InvalidInput(f"virt.{name}: {exc}; help: salt-run -d virt.{name}") from exc
+        raise errors.InvalidInput(f"{name}: {exc}; help: salt-run -d {name}") from exc
     arguments = bound.arguments
     for word in sorted(arguments.keys() & _NAMES):
         value = arguments[word]
@@ -85,26 +91,100 @@ def reporting_several(function: Callable[..., Answer]) -> Callable[..., Answer]:
     return _reporting(function, "name")
 
 
+def reporting_guests(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Like ``reporting``, for a function about one guest: it is called for each guest if the caller
+    selects several, see access.bulk."""
+    return _reporting_bulk(function, destructive=False)
+
+
+def reporting_destructive(function: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Like ``reporting_guests``, for a function after which data are lost: guests that are selected
+    by a pattern must be confirmed by their number."""
+    return _reporting_bulk(function, destructive=True)
+
+
+def _reporting_bulk(function: Callable[..., Answer], destructive: bool) -> Callable[..., Answer]:
+    def call(args: tuple[Any, ...], kwargs: Answer, injected: object) -> Answer:
+        chosen = bulk.selection(function, args, kwargs)
+        if chosen is None:
+            return _call_checked(function, args, kwargs, injected, None)
+        user = access_check.limited_user(function, injected)
+
+        def call_single(single_args: tuple[Any, ...], single_kwargs: Answer) -> Answer:
+            return _guarded(
+                function, single_args[0],
+                lambda: _call_checked(function, single_args, single_kwargs, injected, None),
+            )  # fmt: skip
+
+        with requester.identified(user):
+            return bulk.answer(function, chosen, call_single, user, destructive)
+
+    return _wrapper(function, call)
+
+
 def _reporting(function: Callable[..., Answer], several: str | None) -> Callable[..., Answer]:
+    def call(args: tuple[Any, ...], kwargs: Answer, injected: object) -> Answer:
+        return _call_checked(function, args, kwargs, injected, several)
+
+    return _wrapper(function, call)
+
+
+def _call_checked(
+    function: Callable[..., Answer],
+    args: Sequence[Any],
+    kwargs: Answer,
+    injected: object,
+    several: str | None,
+) -> Answer:
+    bound = _bind_arguments(function, args, kwargs, several)
+    return access_check.answer(function, bound, injected)
+
+
+def _wrapper(
+    function: Callable[..., Answer],
+    call: Callable[[tuple[Any, ...], Answer, object], Answer],
+) -> Callable[..., Answer]:
+    """Return the function that Salt calls. Its signature accepts all keywords: Salt would answer
+    an unknown one with the whole manual and exit code 0."""
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Answer:
         subject = args[0] if args else kwargs.get("name") or kwargs.get("host") or "virt"
-        subject = sanitize.one_line(
-            units.short_repr(subject) if not isinstance(subject, str) else subject
+        # Salt injects the user into the globals of the function that it calls, which is this
+        # wrapper
+        injected = globals().get("__user__")
+        return with_outputter(
+            _guarded(function, subject, lambda: call(args, settings.user_kwargs(kwargs), injected))
         )
-        try:
-            bound = _bind_arguments(function, args, kwargs, several)
-            # Salt injects the user into the globals of the function that it calls, which is this
-            # wrapper
-            return with_outputter(access_check.answer(function, bound, globals().get("__user__")))
-        except errors.VirtError as exc:
-            log.info("virt.%s: %s", function.__name__, exc.text)
-            return with_outputter(failed(subject, exc.text))
-        except Exception as exc:
-            log.exception("virt.%s", function.__name__)
-            comment = f"internal error: {exc!r}; please report it with the traceback above"
-            if isinstance(exc, OSError) and exc.errno in _FULL:
-                comment = f"this master cannot write {exc.filename or 'its files'}: {exc.strerror}"
-            return with_outputter(failed(subject, comment))
 
+    # Salt would check the arguments by __wrapped__
+    wrapper.function = wrapper.__dict__.pop("__wrapped__")  # type: ignore[attr-defined]
+    wrapper.__signature__ = _open_signature(function)  # type: ignore[attr-defined]
     return wrapper
+
+
+def _open_signature(function: Callable[..., Answer]) -> inspect.Signature:
+    """Return the function's signature with further keywords."""
+    signature = inspect.signature(function)
+    parameters = [*signature.parameters.values()]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return signature
+    extra = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
+    return signature.replace(parameters=[*parameters, extra])
+
+
+def _guarded(function: Callable[..., Answer], given: object, call: Callable[[], Answer]) -> Answer:
+    """Return what the call returns, or the answer for its error. given: the subject as the caller
+    named it."""
+    subject = sanitize.one_line(given if isinstance(given, str) else units.short_repr(given))
+    try:
+        return call()
+    except errors.VirtError as exc:
+        log.info("virt.%s: %s", function.__name__, exc.text)
+        return failed(subject, exc.text)
+    except Exception as exc:
+        log.exception("virt.%s", function.__name__)
+        comment = f"internal error: {exc!r}; please report it with the traceback above"
+        if isinstance(exc, OSError) and exc.errno in _FULL:
+            comment = f"this master cannot write {exc.filename or 'its files'}: {exc.strerror}"
+        return failed(subject, comment)

@@ -1,0 +1,90 @@
+"""Which guests a call selects, and what its answers become."""
+
+import pytest
+
+from saltvirt.errors import InvalidInput
+from saltvirt.operations.access import bulk
+
+
+def start(name, test=False, host=None):
+    """A verb that takes a host for itself."""
+
+
+def pause(name, test=False):
+    """A verb that takes none."""
+
+
+def ha_move(name, host, state="started"):
+    """A verb that needs a host and a state for itself."""
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs"),
+    [
+        (start, ("web1",), {}),
+        (start, (), {"name": "web1", "host": "hv1"}),
+        (start, (7,), {"test": True}),
+        (start, (), {}),
+        (start, (), {"test": True}),
+        (ha_move, ("web1",), {"host": "hv1", "state": "stopped"}),
+    ],
+)
+def test_a_call_for_one_guest_is_not_a_selection(function, args, kwargs):
+    assert bulk.selection(function, args, kwargs) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "expected"),
+    [
+        (start, ("web1,web2",), {}, {"names": ("web1", "web2"), "is_list": True}),
+        (start, (["web1", 7, "web1"],), {}, {"names": ("web1", "7"), "is_list": True}),
+        (start, ("web*",), {"host": "hv1"}, {"names": ("web*",), "host": "hv1", "kwargs": {}}),
+        (pause, ("web1",), {"host": "hv1"}, {"names": ("web1",), "host": "hv1", "is_list": False}),
+        (start, (), {"state": False, "test": True}, {"names": (), "state": "shutdown"}),
+        (start, (), {"label": "web", "at_once": "8"}, {"label": "web", "at_once": 8}),
+        (start, ("web*", True), {"confirm": 3}, {"args": (True,), "confirm": 3}),
+        (ha_move, ("web*",), {"host": "hv2"}, {"host": None, "kwargs": {"host": "hv2"}}),
+    ],
+)
+def test_several_guests_are_selected(function, args, kwargs, expected):
+    chosen = bulk.selection(function, args, kwargs)
+    assert {word: getattr(chosen, word) for word in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((["web1", True],), {}, "name must be a name, a pattern or a list"),
+        (("web1,,web2",), {}, "name must be a name, a pattern or a list"),
+        ((), {"state": "runing"}, "state must be one of running, paused"),
+        (("web*",), {"at_once": 0}, "at_once must be a whole number from 1 to 32"),
+        (("web*",), {"confirm": "all"}, "confirm must be a number"),
+        ((), {"label": ["web"]}, "label must be a name or a pattern"),
+    ],
+)
+def test_what_selects_no_guest_is_refused(args, kwargs, message):
+    with pytest.raises(InvalidInput, match=message):
+        bulk.selection(start, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "expected"),
+    [(("web*",), "web1", True), (("web*",), "db1", False), (("web?",), "web10", False),
+     (("web1", "db*"), "db9", True), ((), "x", True), (("a[b]",), "a[b]", True)],
+)  # fmt: skip
+def test_a_name_matches(names, name, expected):
+    assert bulk.Selection(names).matches(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "text"),
+    [
+        (bulk.Selection(("web*",)), "web*"),
+        (bulk.Selection(("a", "b")), "a,b"),
+        (bulk.Selection(("a",)), "[a]"),
+        (bulk.Selection(("a",), host="hv1"), "a host=hv1"),
+        (bulk.Selection((), state="running"), "state=running"),
+    ],
+)
+def test_the_key_of_the_summary_is_no_name_of_a_guest(chosen, text):
+    assert chosen.text == text
