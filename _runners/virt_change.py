@@ -30,7 +30,7 @@ def __virtual__():
     return __virtualname__
 
 
-@runner.reporting
+@runner.reporting_guests
 def update(
     name,
     cpu=None,
@@ -96,7 +96,7 @@ def update(
         )
 
 
-@runner.reporting
+@runner.reporting_guests
 def resize(name, disk, size, test=False, overcommit=None):
     """
     Grow a disk of a guest, also while the guest runs. Disks are never shrunk.
@@ -127,7 +127,7 @@ def resize(name, disk, size, test=False, overcommit=None):
         )
 
 
-@runner.reporting
+@runner.reporting_guests
 def reboot(name, timeout=120, test=False):
     """
     Ask the operating system of a guest to reboot, again every 10 s, and wait until libvirt reports
@@ -153,7 +153,7 @@ def reboot(name, timeout=120, test=False):
         return operation.perform(lifecycle.Lifecycle(fleet, name, "reboot", wait_s), test)
 
 
-@runner.reporting
+@runner.reporting_guests
 def autostart(name, enabled=True, test=False):
     """
     Set whether a guest starts with its host. High availability starts the guests that it manages:

@@ -31,7 +31,7 @@ def __virtual__():
     return __virtualname__
 
 
-@runner.reporting
+@runner.reporting_guests
 def addresses(name):
     """
     List the IP addresses of a guest, and which source knows them: the guest agent (``agent``), the
