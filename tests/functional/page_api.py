@@ -123,6 +123,14 @@ class Api(http.server.ThreadingHTTPServer):
     def do_host_info(self, _arguments):
         return {host: _info(guests) for host, guests in self.hosts.items()}
 
+    def do_top(self, _arguments):
+        return {"top": {"hosts": {host: _used(guests) for host, guests in self.hosts.items()}}}
+
+    def do_owners(self, _arguments):
+        names = [name for guests in self.hosts.values() for name in guests]
+        labels = {name: ["web", "prod"] for name in names if name.startswith("web")}
+        return {"owners": {"guests": dict.fromkeys(names[::3], "ops"), "labels": labels}}
+
     def do_vm_info(self, arguments):
         host, guest = self.named(arguments["name"])
         if guest is None:
@@ -233,9 +241,10 @@ def _queried(guests):
                                   "file format": "qcow2", "virtual size": 8 << 30}},
                 "nics": {"52:54:00:12:34:56": {"type": "bridge", "source": {"bridge": "br0"},
                                                "model": "virtio"}},
-                "pending": one.get("pending", []),
+                "pending": one.get("pending", []), "autostart": True,
+                "addresses": [f"192.0.2.{number}", f"2001:db8::{number}"],
             }
-            for name, one in guests.items()
+            for number, (name, one) in enumerate(guests.items(), 1)
         },
     }  # fmt: skip
 
@@ -248,6 +257,23 @@ def _info(guests):
         "memory_used_mib": used, "memory_free_mib": max(0, 131072 - used), "disk_gib": 1800.0,
         "disk_free_gib": 1800.0 - 8 * len(guests), "guests": len(guests), "types": ["kvm"],
         "maintenance": None,
+    }  # fmt: skip
+
+
+def _used(guests):
+    rates = {
+        "disk_read_bytes_s": 3 << 20, "disk_written_bytes_s": 1 << 20,
+        "network_received_bytes_s": 512 << 10, "network_sent_bytes_s": None,
+    }  # fmt: skip
+    return {
+        "cpus": 32, "cpu_percent": 37.5, "memory_bytes": 128 << 30, "memory_used_bytes": 41 << 30,
+        "load": [1.5, 1.0, 0.5], "pressure": {"cpu": 2.5, "memory": 0.0, "io": 1.0}, **rates,
+        "guests": {
+            name: {"state": one["state"], "vcpus": one["cpu"], "cpu_percent": 12.0 * one["cpu"],
+                   "memory_bytes": one["mem"] << 10, "memory_used_bytes": one["mem"] << 9, **rates}
+            for name, one in guests.items()
+            if one["state"] == "running"
+        },
     }  # fmt: skip
 
 

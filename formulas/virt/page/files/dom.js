@@ -33,11 +33,14 @@ export function button(text, act, kind = "", more = {}) {
   return h("button", { type: "button", class: kind, onclick: act, ...more }, text);
 }
 
-/** A labelled bar. part: fraction that is filled, 0 to 1. */
-export function meter(name, part, text) {
+/** A labelled bar. part: fraction that is filled, 0 to 1. used: fraction of a second, narrower bar, or
+ * null. */
+export function meter(name, part, text, used = null) {
   const full = Math.max(0, Math.min(1, part || 0));
   const bar = h("div", { class: "bar" });
   bar.style.width = `${full * 100}%`;
+  const inner = used === null ? null : h("div", { class: "in-use" });
+  if (inner) inner.style.width = `${Math.max(0, Math.min(1, used)) * 100}%`;
   const level = full > 0.95 ? "full" : full > 0.8 ? "high" : "";
   return h("div", { class: `meter ${level}` },
     h("span", { class: "name" }, name),
@@ -45,7 +48,7 @@ export function meter(name, part, text) {
       class: "track", role: "meter", "aria-label": name, "aria-valuemin": "0",
       "aria-valuemax": "100", "aria-valuenow": String(Math.round(full * 100)),
       "aria-valuetext": text,
-    }, bar),
+    }, bar, inner),
     h("span", { class: "value" }, text));
 }
 

@@ -1,13 +1,15 @@
 // A host: its capacity, its guests, and its operations.
 
-import { call } from "./api.js";
-import { button, facts, fill, h, line, meter, say, table } from "./dom.js";
+import { call, LoggedOut } from "./api.js";
+import { button, facts, fill, h, line, say, table } from "./dom.js";
+import { host_meters, names, trends } from "./hosts.js";
 import { counted, size, verdict } from "./model.js";
 import { href } from "./router.js";
 import { act, state } from "./store.js";
+import { host_usage, latest, sample } from "./usage.js";
 
 /** The view. */
-export function host_view() {
+export function host_view(page) {
   let name = "";
   const body = h("div");
   const said = line();
@@ -16,14 +18,14 @@ export function host_view() {
   const act_on = h("div", { class: "actions" });
   const heading = h("h2", { tabindex: "-1" });
   const element = h("article", { class: "host-page" },
-    h("p", { class: "crumbs" }, h("a", { href: href("hosts") }, "Hosts")), heading, body, act_on, said, plan);
+    h("p", { class: "crumbs" }, h("a", { href: href("hosts") }, "Hosts")), heading, act_on, said, plan, body);
 
   async function evacuate() {
     said.textContent = "Planning the evacuation …";
     fill(plan);
     const would = await tried("evacuate", { host: name, test: true });
-    say(said, would);
-    if (would.result === false) return;
+    say(said, would.left && Object.keys(would.left).length ? { ...would, result: false } : would);
+    if (would.result === false && !would.table) return;
     fill(plan, would.table ? table(would.table, "Planned migrations") : null,
       h("div", { class: "actions" }, reason, button(`Evacuate ${name}`, async () => {
         fill(plan);
@@ -60,16 +62,16 @@ export function host_view() {
       fill(body, h("p", { class: "empty" }, state.at ? `No host ${name}.` : "Querying all hosts …"));
       return;
     }
+    const samples = host_usage(name);
+    sample().catch((exc) => { if (exc instanceof LoggedOut) page.ended(exc.message); });
     fill(body,
       host.error ? h("p", { class: "line bad" }, host.error) : null,
       host.maintenance ? h("p", { class: "line bad" }, `in maintenance: ${host.maintenance}`) : null,
-      h("div", { class: "meters" },
-        meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)} allocated`),
-        meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus} allocated`),
-        host.disk === null ? null : meter("disk", host.disk_used / host.disk, `${size(host.disk_used * 1024)} of ${size(host.disk * 1024)}`)),
+      host.error ? null : h("div", { class: "meters wide" }, host_meters(host, latest(samples))),
+      samples.length ? h("div", { class: "trends wide" }, trends(samples)) : null,
       facts([["CPUs", host.cpus], ["Memory", size(host.physical)], ["Guests", `${host.running} of ${counted(host.guests.length, "guest")} running`],
         ["Hypervisors", host.types.join(", ")]]),
-      h("ul", { class: "chips" }, host.guests.map((one) => h("li", null, h("a", { class: "chip", href: href("guest", one.name) }, one.name)))));
+      names(host));
   }
 
   return {

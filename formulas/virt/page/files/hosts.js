@@ -1,12 +1,18 @@
 // Hosts as boxes, with guests as tiles in proportion to their allocated memory.
 
-import { button, fill, h, meter } from "./dom.js";
+import { LoggedOut } from "./api.js";
+import { fill, h, meter, save, saved } from "./dom.js";
+import { graph } from "./graph.js";
 import { squarified } from "./layout.js";
-import { counted, fits, size } from "./model.js";
+import { counted, fits, number, rate, size } from "./model.js";
 import { may_go } from "./move.js";
 import { go, href } from "./router.js";
+import { host_usage, latest, sample, series } from "./usage.js";
 
 const RATIO = 2.4;
+const PARTS = { both: "map and names", map: "map", list: "names" };
+const ZOOMS = { small: "small", medium: "medium", large: "large" };
+const [PARTS_KEY, ZOOM_KEY] = ["salt-virt-hosts-show", "salt-virt-hosts-size"];
 
 /** The view. */
 export function hosts_view(page) {
@@ -17,25 +23,38 @@ export function hosts_view(page) {
   const boxes = new Map();
   const grid = h("div", { class: "hosts" });
   const drag = { guest: null };
+  const look = { parts: saved(PARTS_KEY) || "both", zoom: saved(ZOOM_KEY) || "medium" };
+  const element = h("div", null, h("div", { class: "tools" },
+    choice("Show", look.parts, PARTS, (value) => set("parts", PARTS_KEY, value)),
+    choice("Size", look.zoom, ZOOMS, (value) => set("zoom", ZOOM_KEY, value)), legend()), grid);
+
+  function set(what, key, value) {
+    look[what] = value;
+    save(key, value);
+    grid.className = `hosts ${look.parts} ${look.zoom}`;
+  }
+  set("parts", PARTS_KEY, look.parts);
 
   grid.addEventListener("keydown", (event) => arrows(event, grid));
   grid.addEventListener("dragend", () => let_go(grid, drag));
 
   function draw(hosts, words) {
+    sample().catch((exc) => { if (exc instanceof LoggedOut) page.ended(exc.message); });
     const most = Math.max(1, ...hosts.map((one) => one.memory));
     const shown = [];
     for (const host of hosts) {
       const print = JSON.stringify([host, most]);
       let box = boxes.get(host.name);
       if (!box || box.print !== print) {
-        const element = host_box(host, most, on, drag);
-        if (box) keep_focus(box.element, element);
-        box = { print, element, host };
+        const made = host_box(host, most, on, drag);
+        if (box) keep_focus(box.element, made);
+        box = { print, element: made, host };
         boxes.set(host.name, box);
       }
+      draw_usage(box, host);
       const whole = !words || fits(words, host.name, host.error, host.maintenance);
       let found = whole;
-      for (const tile of box.element.querySelectorAll(".tile.guest, .lost li")) {
+      for (const tile of box.element.querySelectorAll(".tile.guest, .lost li, .names li")) {
         const hit = whole || fits(words, tile.dataset.name, tile.dataset.state);
         tile.classList.toggle("dim", !hit);
         found = found || hit;
@@ -53,7 +72,78 @@ export function hosts_view(page) {
     }
   }
 
-  return { element: grid, draw };
+  return { element, draw };
+}
+
+function choice(label, value, options, set) {
+  const id = `hosts-${label.toLowerCase()}`;
+  const made = h("select", { id, onchange: () => set(made.value) },
+    Object.entries(options).map(([name, text]) => h("option", { value: name }, text)));
+  made.value = Object.hasOwn(options, value) ? value : Object.keys(options)[0];
+  return h("span", { class: "choice" }, h("label", { for: id }, label), made);
+}
+
+const legend = () => h("ul", { class: "legend", "aria-label": "Legend" },
+  [["running", "running"], ["paused", "paused"], ["shutdown", "off"], ["other", "crashed, other"], ["unseen", "last seen"],
+    ["own", "host and QEMU"], ["allocated", "allocated"], ["in-use", "used"], ["warn", "over 80 %"], ["bad", "over 95 %"]]
+    .map(([kind, text]) => h("li", null, h("i", { class: kind }), text)));
+
+/** The names of the guests, which the map has no space for. */
+export function names(host) {
+  if (!host.guests.length) return host.error ? null : h("p", { class: "none" }, "no guests");
+  return h("ul", { class: "names", "aria-label": `Names of the guests of ${host.name}` },
+    host.guests.map((one, at) => h("li", { "data-name": one.name, "data-state": one.state },
+      h("a", {
+        href: href("guest", one.name), tabindex: at ? "-1" : "0", "data-name": `${one.key} name`, draggable: "false",
+        title: `${one.name}: ${one.state}, ${counted(one.vcpus, "vCPU")}, ${size(one.memory)}`,
+      }, h("i", { class: kind_of(one.state), "aria-hidden": "true" }), one.name,
+      one.state === "running" ? null : h("span", { class: "hidden" }, `, ${one.state}`)))));
+}
+
+const kind_of = (state) => (["running", "paused", "shutdown"].includes(state) ? state : "other");
+
+/** Draw the usage of a host, unless it is drawn already. */
+function draw_usage(box, host) {
+  const samples = host_usage(host.name);
+  const now = latest(samples);
+  if (!now || host.error || box.sampled === now.at) return;
+  box.sampled = now.at;
+  fill(box.element.querySelector(".meters"), host_meters(host, now));
+  fill(box.element.querySelector(".trends"), trends(samples, true));
+}
+
+/** The allocation and the usage of a host as bars. now: its latest sample, or null. */
+export function host_meters(host, now) {
+  const used = now && now.memory_used_bytes !== null ? number(now.memory_used_bytes) / 1024 ** 2 : null;
+  const busy = now && now.cpu_percent !== null ? number(now.cpu_percent) : null;
+  const also = (text) => (text === null ? "" : ` · ${text} used`);
+  return [
+    meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)}${also(used === null ? null : size(used))}`,
+      used === null ? null : used / (host.physical || host.memory)),
+    meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus}${also(busy === null ? null : `${Math.round(busy)} %`)}`,
+      busy === null ? null : busy / 100),
+    host.disk === null ? null
+      : meter("disk", host.disk_used / host.disk, `${size(host.disk_used * 1024)} of ${size(host.disk * 1024)}`),
+  ];
+}
+
+/** The last hour of a host. is_brief: without disks and networks. */
+export function trends(samples, is_brief = false) {
+  const now = latest(samples);
+  const trend = (label, read, most, text) => h("figure", null,
+    h("figcaption", null, label, " ", h("b", null, text)), graph(label, series(samples, read), most, text));
+  const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} %`);
+  const pressure = (one) => (one.pressure ? Math.max(...["cpu", "memory", "io"].map((kind) => number(one.pressure[kind]))) : NaN);
+  const total = (one, kind) => (kind === "disk" ? number(one.disk_read_bytes_s) + number(one.disk_written_bytes_s)
+    : number(one.network_received_bytes_s) + number(one.network_sent_bytes_s));
+  return [
+    trend("CPU", (one) => one.cpu_percent ?? NaN, 100, percent(now.cpu_percent)),
+    trend("memory", (one) => (one.memory_used_bytes === null ? NaN : (100 * one.memory_used_bytes) / one.memory_bytes), 100,
+      percent(now.memory_used_bytes === null ? null : (100 * now.memory_used_bytes) / now.memory_bytes)),
+    now.pressure ? trend("pressure", pressure, 20, percent(pressure(now))) : null,
+    is_brief ? null : [trend("disk", (one) => total(one, "disk"), 1024 ** 2, rate(total(now, "disk"))),
+    trend("network", (one) => total(one, "network"), 1024 ** 2, rate(total(now, "network")))],
+  ];
 }
 
 function keep_focus(old, made) {
@@ -78,11 +168,8 @@ function host_box(host, most, on, drag) {
       host.error ? h("span", { class: "badge bad" }, "no response")
         : h("span", { class: "count" }, `${host.running} of ${counted(host.guests.length, "guest")} running`)),
     tank,
-    host.error ? null : h("div", { class: "meters" },
-      meter("memory", host.memory_used / host.memory, `${size(host.memory_used)} of ${size(host.memory)}`),
-      meter("vCPUs", host.vcpus_used / host.vcpus, `${host.vcpus_used} of ${host.vcpus}`),
-      host.disk === null ? null
-        : meter("disk", host.disk_used / host.disk, `${size(host.disk_used * 1024)} of ${size(host.disk * 1024)}`)),
+    names(host),
+    host.error ? null : [h("div", { class: "meters" }, host_meters(host, null)), h("div", { class: "trends" })],
     verdict);
   droppable(box, verdict, host, on, drag);
   return box;
@@ -124,9 +211,8 @@ function guest_tile(place, first, on, drag) {
   const about = `${counted(guest.vcpus, "vCPU")} · ${size(guest.memory)}`;
   const used = h("i", { class: "used", "aria-hidden": "true" });
   used.style.height = `${guest.state === "running" ? Math.min(100, (guest.memory_now / guest.memory) * 100) : 0}%`;
-  const kind = ["running", "paused", "shutdown"].includes(guest.state) ? guest.state : "other";
   const made = h("button", {
-    type: "button", class: `tile guest ${kind}${small(place)}`, draggable: "true",
+    type: "button", class: `tile guest ${kind_of(guest.state)}${small(place)}`, draggable: "true",
     tabindex: first ? "0" : "-1", title: `${guest.name}: ${guest.state}, ${about}`,
     "aria-label": `${guest.name}, ${guest.state}, ${about}`,
     "data-name": guest.name, "data-state": guest.state,
@@ -191,21 +277,25 @@ function let_go(grid, drag) {
   for (const box of grid.querySelectorAll(".host.target")) clear(box);
 }
 
+const ITEMS = ".tile.guest, .names a";
+
 function arrows(event, grid) {
-  const from = event.target.closest(".tile.guest");
+  const from = event.target.closest(ITEMS);
   if (!from) return;
-  const all = [...from.parentElement.querySelectorAll(".tile.guest")];
+  const is_tile = from.matches(".tile");
+  const [all_of, first] = [is_tile ? ".tile.guest" : ".names a", is_tile ? ".tile.guest[tabindex='0']" : ".names a[tabindex='0']"];
+  const all = [...from.closest(".host").querySelectorAll(all_of)];
   const at = all.indexOf(from);
   const step = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1,
     Home: 0, End: all.length - 1 }[event.key];
   let to = step === undefined ? null : all[step];
   if (event.key === "PageDown" || event.key === "PageUp") {
-    const boxes = [...grid.querySelectorAll(".host")].filter((one) => one.querySelector(".tile.guest"));
+    const boxes = [...grid.querySelectorAll(".host")].filter((one) => one.querySelector(first));
     const next = boxes[boxes.indexOf(from.closest(".host")) + (event.key === "PageDown" ? 1 : -1)];
-    to = next ? next.querySelector(".tile.guest[tabindex='0']") : null;
+    to = next ? next.querySelector(first) : null;
   } else if (step === undefined) return;
   event.preventDefault();
   if (!to) return;
-  for (const one of to.parentElement.querySelectorAll(".tile.guest")) one.tabIndex = one === to ? 0 : -1;
+  for (const one of to.closest(".host").querySelectorAll(all_of)) one.tabIndex = one === to ? 0 : -1;
   to.focus();
 }

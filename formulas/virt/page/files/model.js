@@ -50,6 +50,8 @@ function guest(name, on, one) {
     key: `${on}/${name}`, name, host: on, state: String(one.state || "unknown"),
     vcpus: number(one.cpu), memory, memory_now: number(one.mem) / 1024 || memory,
     uuid: String(one.uuid || ""), disks: one.disks || {}, nics: one.nics || {},
+    addresses: Array.isArray(one.addresses) ? one.addresses.map(String) : [],
+    autostart: typeof one.autostart === "boolean" ? one.autostart : null,
     graphics: one.graphics || {}, pending: Array.isArray(one.pending) ? one.pending.map(String) : [],
   };
 }
@@ -73,11 +75,12 @@ const round = (value) => (value >= 10 ? Math.round(value) : Math.round(value * 1
 export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 /** The answer of a verb about a guest or host: `result` (true, false, or null for a test),
- * `comment`, and further data. */
+ * `comment`, and further data; of a verb about several guests, its summary. */
 export function verdict(data, about) {
   const named = data && data[about];
-  const found = named && typeof named === "object" ? named
-    : Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
+  const summary = Object.values(data || {}).find((one) => one && one.summary === true);
+  const found = named && typeof named === "object" ? named : summary
+    || Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
       .map(([, one]) => one)[0];
   return found || { result: false, comment: "no answer" };
 }
@@ -116,3 +119,22 @@ const PAUSE = ["pause", "Pause", "", false];
 const RESUME = ["resume", "Resume", "primary", false];
 const RESET = ["reset", "Reset", "danger", true];
 const FORCE_OFF = ["force_off", "Power off", "danger", true];
+
+/** A size in bytes with the best unit. */
+export const bytes = (value) => size(number(value) / 1024 ** 2);
+
+/** A rate in bytes per second. */
+export function rate(value) {
+  if (value === null || value === undefined) return "";
+  const kib = number(value) / 1024;
+  return kib >= 1024 ? `${round(kib / 1024)} MiB/s` : `${Math.round(kib)} KiB/s`;
+}
+
+/** A duration in the best unit. */
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= length) return `${Math.floor(seconds / length)} ${unit}`;
+  }
+  return `${Math.round(seconds)} s`;
+}
