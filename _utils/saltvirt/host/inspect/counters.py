@@ -106,6 +106,6 @@ def baseline(
     readings: Iterable[HostCounters], now_s: float, min_age_s: float, max_age_s: float
 ) -> HostCounters | None:
     """Return the latest reading of that age; None if there is none."""
-    fitting = [one for one in readings if min_age_s <= now_s - one.at_s <= max_age_s]
+    fitting = [reading for reading in readings if min_age_s <= now_s - reading.at_s <= max_age_s]
     newest: Callable[[HostCounters], float] = lambda reading: reading.at_s  # noqa: E731
     return max(fitting, key=newest, default=None)
