@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.put import is_given, put, replace
 from saltvirt.errors import Unsupported
-from saltvirt.spec.base import REMOVE
+from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.devices.interface import Interface
-from saltvirt.xml.domain.os import SECURE_BOOT, Boot, FirmwareFeature
+from saltvirt.xml.domain.os import ENROLLED_KEYS, SECURE_BOOT, Boot, FirmwareFeature
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from saltvirt.xml.domain.domain import Domain
     from saltvirt.xml.domain.os import Os
 
-_ENROLLED = "enrolled-keys"
-_FIRMWARE_KEYS, _KERNEL_KEYS = ("efi", "loader", "secure"), ("kernel", "initrd", "cmdline")
+_FIRMWARE_KEYS, _KERNEL_KEYS = (
+    ("efi", "loader", "secure", "enrolled_keys"),
+    ("kernel", "initrd", "cmdline"),
+)
 # architectures whose machines boot only with EFI
 NO_BIOS = ("aarch64", "armv7l", "riscv64", "loongarch64")
 
@@ -128,24 +130,41 @@ def _choose_anew(os: Os) -> None:
     os.nvram_template = None
 
 
-def _ask_for(os: Os, secure: bool) -> None:
+def _ask_for(os: Os, secure: bool, enrolled: bool | None = None) -> None:
     """Request firmware with secure boot and enrolled keys, or without either. If libvirt is free to
     choose, it takes the first firmware that fits the machine: for q35, the one that only runs
-    signed systems.
+    signed systems. enrolled: None: keys only with secure boot.
     """
-    features = [FirmwareFeature(enabled=secure, name=name) for name in (_ENROLLED, SECURE_BOOT)]
+    switches = {ENROLLED_KEYS: secure if enrolled is None else enrolled, SECURE_BOOT: secure}
+    features = [FirmwareFeature(enabled=value, name=name) for name, value in switches.items()]
     replace(os, "firmware_features", features)
     os.loader_secure = secure or None
+
+
+def _firmware_features(spec: BootSpec, os: Os) -> None:
+    """Request the secure boot and keys of a spec; what it does not name stays as it is."""
+    if spec.secure is None and spec.enrolled_keys is None:
+        return
+    secure = bool(os.secure if spec.secure is None else spec.secure)
+    enrolled = os.enrolled if secure is os.secure else None
+    if spec.enrolled_keys is not None:
+        enrolled = value_or_none(spec.enrolled_keys)
+    if enrolled and not secure:
+        raise Unsupported("boot: enrolled_keys: give secure: True too")
+    other_keys = spec.enrolled_keys is not None and os.enrolled is not enrolled
+    if os.secure is not secure or other_keys:
+        _choose_anew(os)
+    _ask_for(os, secure, enrolled)
 
 
 def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
     """Set secure boot in the firmware, and the CPU mode that protects it."""
     if spec.secure and context.domain and not context.domain.secure_boot:
         raise Unsupported("boot: secure: no firmware for this machine type supports it; try q35")
-    if spec.secure is not None and domain.os.firmware == "efi":
-        if domain.os.secure is not bool(spec.secure):
-            _choose_anew(domain.os)
-        _ask_for(domain.os, secure=bool(spec.secure))
+    if domain.os.firmware == "efi":
+        _firmware_features(spec, domain.os)
+    elif spec.enrolled_keys:
+        raise Unsupported("boot: enrolled_keys: give efi: True and secure: True too")
     elif spec.secure is not None:
         domain.os.loader_secure = spec.secure or None
     if spec.secure:

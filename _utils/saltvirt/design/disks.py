@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design import identity
+from saltvirt.design import identity, iotune
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
@@ -116,6 +116,7 @@ def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[st
     disk.bus = kind
     used_targets.add(disk.target)
     put(disk, spec)
+    iotune.apply(spec, disk)
     if spec.cache is None and source and spec.device == "disk":
         disk.cache = source.cache
     if spec.device == "cdrom":
@@ -157,6 +158,7 @@ def edit(
         for own_disk in own_disks:
             own_disk.target = disk.target
     put(disk, spec, "discard")
+    iotune.apply(spec, disk)
     _check(spec, disk, domain)
 
 

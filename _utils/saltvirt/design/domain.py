@@ -23,6 +23,7 @@ from saltvirt.design import (
     numatune,
     platform_devices,
     ports,
+    sysinfo,
 )
 from saltvirt.design.context import Context, GuestInputs
 from saltvirt.design.put import is_given
@@ -237,6 +238,7 @@ def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     cputune.apply(spec.cpu, domain, context)
     numatune.apply(spec.numatune, domain, context)
     boot.apply(spec, domain, context)
+    sysinfo.apply(spec.sysinfo, domain, context)
     features.apply(spec.features, domain, context)
     clock.apply(spec.clock, domain, context)
     graphics.apply(spec.graphics, domain, context)

@@ -1,12 +1,13 @@
-"""Panic device, sound card, graphics card, IOMMU and vsock."""
+"""Panic device, sound card, graphics card, IOMMU, vsock and SCSI controller."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import clear, put
-from saltvirt.errors import Unsupported
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.devices import NONE, VideoSpec
+from saltvirt.xml.devices.controller import Controller
 from saltvirt.xml.devices.iommu import Iommu
 from saltvirt.xml.devices.panic import Panic
 from saltvirt.xml.devices.sound import Sound
@@ -15,7 +16,7 @@ from saltvirt.xml.devices.vsock import Vsock
 
 if TYPE_CHECKING:
     from saltvirt.design.context import Context
-    from saltvirt.spec.devices import IommuSpec, PanicSpec, SoundSpec, VsockSpec
+    from saltvirt.spec.devices import IommuSpec, PanicSpec, ScsiControllerSpec, SoundSpec, VsockSpec
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
@@ -24,8 +25,8 @@ _PANIC_MODELS = {"ppc64": "pseries", "ppc64le": "pseries", "s390x": "s390"}
 
 
 def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
-    """Apply a GuestSpec's panic, sound, video, iommu and vsock to a domain."""
-    for word in ("panic", "sound", "video", "iommu", "vsock"):
+    """Apply a GuestSpec's panic, sound, video, iommu, vsock and scsi_controller to a domain."""
+    for word in ("panic", "sound", "video", "iommu", "vsock", "scsi_controller"):
         if getattr(spec, word) not in (None, NONE) and not context.qemu:
             raise Unsupported(f"{word}: guests of {context.virt_type} have none")
     if spec.panic is not None:
@@ -38,6 +39,8 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         _iommu(spec.iommu, domain, context)
     if spec.vsock is not None:
         _vsock(spec.vsock, domain)
+    if spec.scsi_controller is not None:
+        _scsi_controller(spec.scsi_controller, domain)
 
 
 def _panic(spec: PanicSpec | str, domain: Domain, context: Context) -> None:
@@ -111,6 +114,19 @@ def _vsock(spec: VsockSpec | str, domain: Domain) -> None:
         vsock.auto, vsock.cid = False, spec.cid
     elif spec.cid is not None or vsock.cid is None:
         vsock.auto, vsock.cid = True, None
+
+
+def _scsi_controller(spec: ScsiControllerSpec, domain: Domain) -> None:
+    controllers = [item for item in domain.controllers if item.type == "scsi"]
+    new_controller = Controller(type="scsi", index=0)
+    controller = controllers[0] if controllers else domain.controllers.append(new_controller)
+    controller.model = spec.model or controller.model or "virtio-scsi"
+    put(controller, spec)
+    if controller.iothread and controller.iothread > (domain.iothreads or 0):
+        raise InvalidInput(
+            f"scsi_controller: iothread_id {controller.iothread}: the guest has "
+            f"{domain.iothreads or 0} iothreads, set cpu: iothreads"
+        )
 
 
 def _is_q35(domain: Domain) -> bool:

@@ -12,9 +12,9 @@ class Change:
 
     subject: the group, for example cpu, mem, disks, nics, graphics. path: the exact setting, for
     example ``memory_kib`` or ``disks:vdb``. old, new: plain values; ``None`` if absent. action:
-    set, attach, detach, update (a device in place), medium (of a CD drive), resize. live: whether
-    libvirt can do it on a running guest. xml: the device's XML text for attach, detach, update and
-    medium.
+    set, attach, detach, update (a device in place), medium (of a CD drive), limit (of a disk),
+    resize. live: whether libvirt can do it on a running guest. xml: the device's XML text for
+    attach, detach, update, medium and limit.
     """
 
     subject: str

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from saltvirt.xml.base import Element
+    from saltvirt.xml.devices.controller import Controller
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.devices.graphics import Graphics
     from saltvirt.xml.devices.interface import Interface
@@ -104,7 +105,10 @@ def _settings(desired: Domain, actual: Domain) -> Iterator[Change]:
             if path == ("current_memory_kib",):
                 live = (new.get(path) or 0) <= (actual.memory_kib or 0)
             subject = GROUPS.get(path[0], path[0])
-            yield Change(subject, ":".join(path), old.get(path), new.get(path), live=live)
+            values = old.get(path), new.get(path)
+            if path[:2] == ("sysinfo", "fw_cfg"):  # may contain passwords, as those of Ignition
+                values = values[0] and HIDDEN, values[1] and HIDDEN
+            yield Change(subject, ":".join(path), *values, live=live)
 
 
 def _metadata(desired: Domain, actual: Domain) -> Iterator[Change]:
@@ -171,7 +175,9 @@ def _disk(desired: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Cha
         yield Change("disks", path, None, after, "attach", live[1], _text(desired))
         return
     for name in names:
-        yield Change("disks", f"{path}:{name}", old.get(name), new.get(name), xml=_text(desired))
+        action, text = "limit" if name == "iotune" else "set", _text(desired)
+        values = old.get(name), new.get(name)
+        yield Change("disks", f"{path}:{name}", *values, action, action == "limit", text)
 
 
 def _nics(
@@ -311,7 +317,13 @@ def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Cha
     unmatched = list(old)
     for device in new:
         hit = next((item for item in unmatched if _equal(device, item)), None)
-        if hit is None:
+        numbered = _same_controller(device, old) if name == "controllers" and hit is None else None
+        if numbered is not None:
+            after, before = normal.devices(device, numbered)
+            for word in _differing(after, before):
+                path = f"{name}:{device.type}{device.index}:{word}"
+                yield Change(name, path, before.get(word), after.get(word))
+        elif hit is None:
             live = name == "controllers" and device.type == "scsi"
             yield Change(name, name, None, _text(device), "attach", live, _text(device))
         else:
@@ -319,6 +331,12 @@ def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Cha
     if name in ("channels", "filesystems"):
         for device in unmatched:
             yield Change(name, name, _text(device), None, "detach", xml=_text(device))
+
+
+def _same_controller(desired: Controller, actual: list[Controller]) -> Controller | None:
+    """The existing controller with the number of the desired one, whose settings differ."""
+    key = desired.type, desired.index
+    return next((i for i in actual if None not in key and (i.type, i.index) == key), None)
 
 
 def _equal(desired: Element, actual: Element) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.design.chardevs import mirrored
 from saltvirt.design.plain_data import plain
 from saltvirt.design.source import disk_locations
+from saltvirt.spec.sysinfo import GROUPS
 from saltvirt.spec.values import numbers
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ _NOISE = (
     "seclabels", "tray",
 )  # fmt: skip
 # property of an element: libvirt's default
-_DEFAULTS = {
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "disk": {"device": "disk", "driver_name": "qemu", "driver_type": "raw"},
-    "interface": {"link_state": "up"},
+    "interface": {"link_state": "up", "isolated_port": False},
     "watchdog": {"action": "reset"},
     "tpm": {"version": "2.0"},
     "timer": {},
@@ -49,7 +50,7 @@ _FILLED = {
     "tpm": ("persistent_state", "version"),
     "rng": ("model",),
     "memballoon": ("stats_period_s", "autodeflate", "free_page_reporting"),
-    "controller": ("model", "ports", "queues"),
+    "controller": ("model", "ports"),
     "input": ("bus",),
     "cpu": ("mode", "model", "check", "match", "fallback", "migratable", "vendor"),
     "os": ("machine", "arch", "loader_type", "loader_readonly", "loader_secure", "nvram",
@@ -102,7 +103,23 @@ def _settings(domain: Domain) -> dict[str, Any]:
     if domain.memory_backing.hugepages and len(domain.memory_backing.pages):
         data["memory_backing"].pop("hugepages")
     _key_lists(data)
+    data["sysinfo"] = _sysinfo(data.pop("sysinfos", []))
     return data
+
+
+def _sysinfo(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """{group: {name: text}} of the SMBIOS tables, and {"fw_cfg": {name: text}}."""
+    result: dict[str, Any] = {}
+    for item in items:
+        groups = {name: item[name] for name in (*GROUPS, "entries") if name in item}
+        for index, board in enumerate(item.get("baseboards", [])):
+            groups[f"baseboard:{index}" if index else "baseboard"] = board.get("entries", [])
+        for group, entries in groups.items():
+            texts = {e.get("name", ""): e.get("text") or e.get("file") for e in entries}
+            result["fw_cfg" if group == "entries" else group] = texts
+        if "oem_strings" in item:
+            result["oem_strings"] = [entry.get("text", "") for entry in item["oem_strings"]]
+    return result
 
 
 _KEYS = (
@@ -190,8 +207,7 @@ def devices(
 
 def _device(device: Element) -> dict[str, Any]:
     data = plain(device, skip=_NOISE)
-    special: dict[str, Callable[[Any, dict[str, Any]], None]]
-    special = {
+    special: dict[str, Callable[[Any, dict[str, Any]], None]] = {
         "disk": _disk, "graphics": _graphics, "interface": _interface, "vsock": _vsock,
     }  # fmt: skip
     if device.TAG == "console":

@@ -33,11 +33,14 @@ class BootSpec(Spec):
     nvram: str | None = key(values.path)
     efi: bool | None = key(values.boolean)
     secure: bool | None = key(values.boolean)
+    enrolled_keys: bool | None = key(values.boolean)
 
     def check(self, argument: str) -> None:
         loader, nvram = value_or_none(self.loader), value_or_none(self.nvram)
         if self.efi and (loader or nvram):
             raise InvalidInput(f"{argument}: give either efi or loader and nvram")
+        if self.enrolled_keys and self.secure is False:
+            raise InvalidInput(f"{argument}: enrolled_keys needs secure: True")
         if bool(loader) != bool(nvram):
             missing = "nvram" if loader else "loader"
             raise InvalidInput(f"{argument}: loader and nvram go together: {missing} is missing")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key
+from saltvirt.xml.devices.controller import Controller
 from saltvirt.xml.devices.iommu import Iommu
 from saltvirt.xml.devices.memballoon import MemBalloon
 from saltvirt.xml.devices.rng import Rng
@@ -131,6 +132,28 @@ class VsockSpec(Spec):
         values.choice("virtio", "virtio-transitional", "virtio-non-transitional")
     )
     cid: int | str | None = key(_cid)
+
+
+@dataclass
+class ScsiControllerSpec(Spec):
+    """``scsi_controller``: a model, or a dictionary."""
+
+    model: str | None = key(
+        values.choice(
+            "virtio-scsi", "virtio-transitional", "virtio-non-transitional", "lsilogic",
+            "lsisas1068", "lsisas1078", "vmpvscsi", "ibmvscsi", "buslogic",
+        )
+    )  # fmt: skip
+    queues: int | None = key(values.count, xml=Controller.queues)
+    iothread_id: int | None = key(values.count, xml=Controller.iothread)
+
+
+def scsi_controller(value: Any, argument: str) -> ScsiControllerSpec | None:
+    if value is None:
+        return None
+    return ScsiControllerSpec.parse(
+        value if isinstance(value, dict) else {"model": value}, argument
+    )
 
 
 def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:

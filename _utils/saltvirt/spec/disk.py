@@ -11,6 +11,7 @@ from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
+from saltvirt.spec.iotune import IoTuneSpec
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
 
@@ -176,6 +177,7 @@ class DiskSpec(Spec):
     shareable: bool | None = key(values.boolean, xml=Disk.shareable)
     iothread_id: int | None = key(values.count, xml=Disk.iothread)
     boot_order: int | None = key(values.count, xml=Disk.boot_order)
+    iotune: IoTuneSpec | None = key(nested(IoTuneSpec))
     empty: bool = False
     # the size is from the default profile: an image may be larger
     size_is_default: bool = False

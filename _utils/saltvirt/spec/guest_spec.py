@@ -18,6 +18,7 @@ from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.memory import MemorySpec, parse_memory
 from saltvirt.spec.nic import NicSpec
 from saltvirt.spec.numatune import NumaTuneSpec
+from saltvirt.spec.sysinfo import SysinfoSpec
 
 if TYPE_CHECKING:
     from saltvirt.spec.base import Parser
@@ -69,6 +70,7 @@ class GuestSpec:
     description: str | None = _key(_optional(values.text))
     boot: BootSpec | None = _key(_optional(nested(BootSpec)))
     boot_dev: list[str] | None = _key(_optional(boot_devices))
+    sysinfo: SysinfoSpec | None = _key(_optional(nested(SysinfoSpec)))
     numatune: NumaTuneSpec | None = _key(_optional(nested(NumaTuneSpec)))
     features: dict[str, Any] | None = _key(parse_features)
     clock: ClockSpec | None = _key(_optional(nested(ClockSpec)))
@@ -90,6 +92,7 @@ class GuestSpec:
     video: devices.VideoSpec | str | None = _key(devices.video)
     iommu: devices.IommuSpec | str | None = _key(devices.iommu)
     vsock: devices.VsockSpec | str | None = _key(devices.vsock)
+    scsi_controller: devices.ScsiControllerSpec | None = _key(devices.scsi_controller)
     pcie_ports: int | None = _key(_optional(values.number(1, 32)))
     guest_agent: bool | None = _key(_optional(values.boolean))
     autostart: bool | None = _key(_optional(values.boolean))

@@ -87,6 +87,7 @@ class NicSpec(Spec):
     target: str | None = key(_target, xml=Interface.target)
     link: bool | None = key(values.boolean)
     filter: str | None = key(values.text, xml=Interface.filter)
+    isolated: bool | None = key(values.boolean, xml=Interface.isolated_port)
     boot_order: int | None = key(values.count, xml=Interface.boot_order)
     addresses: list[str] | None = key(values.list_of(_cidr))
     gateways: list[str] | None = key(values.list_of(_address))
@@ -96,5 +97,7 @@ class NicSpec(Spec):
     def check(self, argument: str) -> None:
         if self.mode and self.type != "direct":
             raise InvalidInput(f"{argument}: mode is for interfaces of type direct")
+        if self.isolated and self.type not in (None, "bridge", "network"):
+            raise InvalidInput(f"{argument}: isolated is for interfaces of a bridge or network")
         if self.type in ("bridge", "network", "direct") and not self.source:
             raise InvalidInput(f"{argument}: source is missing: the name of the {self.type}")

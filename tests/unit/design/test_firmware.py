@@ -15,7 +15,7 @@ from tests.unit.design.test_changes import given
 
 _READ = caps.parse(golden.read("caps/qemu.xml"), golden.read("caps/qemu-kvm-domain.xml"))
 CAPS = dataclasses.replace(_READ, domain=dataclasses.replace(_READ.domain, secure_boot=True))
-PLAIN, SECURE = (False, False), (True, True)
+PLAIN, SECURE, OWN_KEYS = (False, False), (True, True), (True, False)
 
 
 def existing(**arguments):
@@ -35,13 +35,25 @@ def asked(built):
 @pytest.mark.parametrize(
     ("boot", "expected"),
     [({"efi": True}, PLAIN), ({"efi": True, "secure": False}, PLAIN),
-     ({"efi": True, "secure": None}, PLAIN), ({"efi": True, "secure": True}, SECURE)],
+     ({"efi": True, "secure": None}, PLAIN), ({"efi": True, "secure": True}, SECURE),
+     ({"efi": True, "secure": True, "enrolled_keys": False}, OWN_KEYS)],
 )  # fmt: skip
 def test_only_who_asks_for_secure_boot_gets_it(boot, expected):
     built = existing(boot=boot)
     assert asked(built) == expected
-    assert built.os.loader_secure is (True if expected == SECURE else None)
+    assert built.os.loader_secure is (expected[0] or None)
     assert changes(amended(built, **boot), built) == []
+
+
+def test_keys_stay_as_they_were_requested():
+    built = existing(boot={"efi": True, "secure": True, "enrolled_keys": False})
+    assert asked(amended(built, efi=True, secure=True)) == OWN_KEYS
+    assert asked(amended(built, secure=False)) == PLAIN
+    assert asked(amended(built, enrolled_keys=None)) == SECURE
+    with pytest.raises(errors.InvalidInput, match="enrolled_keys needs secure"):
+        existing(boot={"efi": True, "secure": False, "enrolled_keys": True})
+    with pytest.raises(errors.Unsupported, match="secure: True too"):
+        existing(boot={"efi": True, "enrolled_keys": True})
 
 
 def test_a_guest_that_is_there_keeps_its_firmware_until_its_user_says_so():

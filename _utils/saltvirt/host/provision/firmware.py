@@ -37,6 +37,8 @@ def _kind(domain: Domain, secure_by_itself: bool) -> tuple[str, ...]:
     system = domain.os
     if system.firmware == "efi":
         secure = secure_by_itself if system.secure is None else system.secure
+        if secure and system.enrolled is False:
+            return ("firmware with secure boot and no enrolled keys",)
         return ("firmware with secure boot" if secure else "firmware without secure boot",)
     if system.loader and system.loader_type == "pflash":
         return (f"firmware {system.loader}", system.nvram_template or "")

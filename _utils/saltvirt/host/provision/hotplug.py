@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from saltvirt import errors
+from saltvirt.design.plain_data import declarations, plain
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lifecycle, metadata, resize
@@ -15,6 +16,7 @@ from saltvirt.xml.device import Device
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.devices.interface import Interface
+from saltvirt.xml.devices.iotune import IoTune
 from saltvirt.xml.devices.vsock import Vsock
 from saltvirt.xml.domain.domain import Domain
 
@@ -117,6 +119,15 @@ def _detach(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
         time.sleep(_STEP_S)
 
 
+def _limit(dom: libvirt.virDomain, change: Change, _desired: Domain) -> None:
+    """Set the limits of a disk; those that it does not have are 0."""
+    disk = Disk.fromstring(change.xml)
+    parameters = {**dict.fromkeys(declarations(IoTune), 0), **plain(disk.iotune)}
+    if not disk.iotune.group_name:
+        del parameters["group_name"]
+    dom.setBlockIoTune(disk.target or "", parameters, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+
 def _record(dom: libvirt.virDomain, _change: Change, desired: Domain) -> None:
     metadata.write(dom, desired.record)
 
@@ -127,7 +138,9 @@ _BY_PATH = {
     "title": _title,
     "description": _description,
 }
-_BY_ACTION = {"attach": _attach, "detach": _detach, "update": _update, "medium": _medium}
+_BY_ACTION = {
+    "attach": _attach, "detach": _detach, "update": _update, "medium": _medium, "limit": _limit,
+}  # fmt: skip
 
 
 def _handler(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], None]:

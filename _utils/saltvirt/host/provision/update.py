@@ -56,6 +56,7 @@ _RESULT_KEYS = {
     "detach": "detached",
     "medium": "updated",
     "update": "updated",
+    "limit": "updated",
 }
 
 

@@ -6,6 +6,7 @@ from saltvirt.xml.base import Child, Prop
 from saltvirt.xml.device import Device
 from saltvirt.xml.devices.disk_backing import BackingStore
 from saltvirt.xml.devices.disk_source import DiskSource
+from saltvirt.xml.devices.iotune import IoTune
 from saltvirt.xml.kinds import FLAG, INT, ON_OFF
 
 
@@ -35,12 +36,7 @@ class Disk(Device):
     bus = Prop("target/@bus")
     tray = Prop("target/@tray")
     removable = Prop("target/@removable", ON_OFF)
-    total_bytes_sec = Prop("iotune/total_bytes_sec", INT)
-    read_bytes_sec = Prop("iotune/read_bytes_sec", INT)
-    write_bytes_sec = Prop("iotune/write_bytes_sec", INT)
-    total_iops_sec = Prop("iotune/total_iops_sec", INT)
-    read_iops_sec = Prop("iotune/read_iops_sec", INT)
-    write_iops_sec = Prop("iotune/write_iops_sec", INT)
+    iotune = Child("iotune", IoTune)
     read_only = Prop("readonly", FLAG)
     shareable = Prop("shareable", FLAG)
     transient = Prop("transient", FLAG)

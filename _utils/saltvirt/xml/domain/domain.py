@@ -30,6 +30,7 @@ from saltvirt.xml.domain.metadata import GuestRecord
 from saltvirt.xml.domain.numatune import NumaTune
 from saltvirt.xml.domain.os import Os
 from saltvirt.xml.domain.seclabel import SecLabel
+from saltvirt.xml.domain.sysinfo import Sysinfo
 from saltvirt.xml.domain.vcpu import Vcpu, VcpuState
 from saltvirt.xml.kinds import INT, KIB, YES_NO
 
@@ -60,6 +61,7 @@ class Domain(Element):
     numatune = Child("numatune", NumaTune)
     bootloader = Prop("bootloader")
     bootloader_args = Prop("bootloader_args")
+    sysinfos = Children("sysinfo", Sysinfo)
     os = Child("os", Os)
     features = Child("features", Features)
     cpu = Child("cpu", Cpu)

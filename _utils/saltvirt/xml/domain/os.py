@@ -3,7 +3,7 @@
 from saltvirt.xml.base import Children, Element, Prop
 from saltvirt.xml.kinds import INT, YES_NO
 
-SECURE_BOOT = "secure-boot"
+SECURE_BOOT, ENROLLED_KEYS = "secure-boot", "enrolled-keys"
 
 
 class Boot(Element):
@@ -66,6 +66,14 @@ class Os(Element):
             if feature.name == SECURE_BOOT:
                 return bool(feature.enabled)
         return True if self.loader_secure else None
+
+    @property
+    def enrolled(self) -> bool | None:
+        """Whether the firmware's variables contain keys; None if libvirt chooses it."""
+        for feature in self.firmware_features:
+            if feature.name == ENROLLED_KEYS:
+                return bool(feature.enabled)
+        return None
 
     @property
     def variables(self) -> str | None:

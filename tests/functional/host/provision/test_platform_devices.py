@@ -2,9 +2,16 @@
 removed on request, and changed while the guest runs where libvirt can."""
 
 import os
+import subprocess
 
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.design.plain_data import plain
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.host.provision.test_pending import host  # noqa: F401
+from tests.functional.host.provision.test_pending import MAC, SYSTEM, host  # noqa: F401
 
 DEVICES = {
     "panic": "isa",
@@ -56,3 +63,75 @@ def test_a_vsock(host):  # noqa: F811
     answer = apply_twice(host, vsock=False)
     assert paths(answer) == {"vsock": ("virtio", None)}
     assert answer["changes"][0]["live"] is live
+
+
+def test_limits_of_a_disk(host):  # noqa: F811
+    def live(iotune):
+        answer = apply_twice(host, disks=[{"name": "system", "iotune": iotune}])
+        assert answer.get("errors") is None
+        assert [(c["path"], c["live"]) for c in answer["changes"]] == [("disks:vda:iotune", True)]
+        assert "pending" not in answer
+        return plain(host.running().disks[0].iotune)
+
+    host.init(disks=[{**SYSTEM, "iotune": {"total_iops_sec": 500}}])
+    assert (
+        host.update(disks=[{"name": "system", "iotune": {"total_iops_sec": 500}}])["changes"] == []
+    )
+    burst = {
+        "total_bytes_sec": "10M",
+        "total_bytes_sec_max": "20M",
+        "total_bytes_sec_max_length": 5,
+    }
+    limits = live(burst)
+    assert (limits["total_iops_sec"], limits["total_bytes_sec_max"]) == (500, 20 << 20)
+    limits = live({"read_iops_sec": 100, "write_iops_sec": 50, "total_bytes_sec": None,
+                   "total_bytes_sec_max": None, "total_bytes_sec_max_length": None})  # fmt: skip
+    limits.pop("group_name", None)
+    assert limits == {"read_iops_sec": 100, "write_iops_sec": 50}
+    assert not {word for word in live(None) if word.endswith("_sec")}
+    with pytest.raises(errors.InvalidInput, match="total_bytes_sec_max needs total_bytes_sec"):
+        host.update(disks=[{"name": "system", "iotune": {"total_bytes_sec_max": 5}}])
+
+
+def test_an_isolated_port(host):  # noqa: F811
+    # libvirt reads and writes the ports of its own network namespace there
+    mount = [*host.daemon.inside, "mount", "-t", "sysfs", "none", "/sys"]
+    subprocess.run(mount, check=True)
+    network = host.conn.networkDefineXML("<network><name>lan</name><bridge name='br7'/></network>")
+    network.create()
+    nic = {"name": "eth0", "network": "lan", "mac": MAC}
+    host.init(interfaces=[nic])
+    answer = apply_twice(host, interfaces=[{**nic, "isolated": True}])
+    assert [c["live"] for c in answer["changes"]] == [True]
+    assert "pending" not in answer
+    port = host.running().interfaces[0].target
+    flag = [*host.daemon.inside, "cat", f"/sys/class/net/{port}/brport/isolated"]
+    assert subprocess.run(flag, capture_output=True, text=True, check=True).stdout.strip() == "1"
+    apply_twice(host, interfaces=[{**nic, "isolated": None}])
+    assert subprocess.run(flag, capture_output=True, text=True, check=True).stdout.strip() == "0"
+
+
+def test_sysinfo_and_the_scsi_controller(host):  # noqa: F811
+    sysinfo = {
+        "system": {"serial": "ds=nocloud;s=http://192.0.2.1/a,b/"},
+        "chassis": {"asset": "inventory 4711"},
+        "oem_strings": ["one"],
+        "fw_cfg": {"opt/org.example/role": "hush"},
+    }
+    scsi = {"queues": 2, "iothread_id": 1}
+    data = {"name": "data", "size": 4, "model": "scsi"}
+    host.init(cpu={"maximum": 1, "iothreads": 1}, disks=[SYSTEM, data], sysinfo=sysinfo,
+              scsi_controller=scsi)  # fmt: skip
+    assert host.update(sysinfo=sysinfo, scsi_controller=scsi)["changes"] == []
+    assert host.running().os.smbios == "sysinfo"
+    answer = apply_twice(
+        host,
+        sysinfo={"chassis": None, "fw_cfg": {"opt/org.example/role": "hash"}},
+        scsi_controller={"queues": None, "iothread_id": None},
+    )
+    assert paths(answer) == {
+        "sysinfo:chassis:asset": ("inventory 4711", None),
+        "sysinfo:fw_cfg:opt/org.example/role": ("(hidden)", "(hidden)"),
+        "controllers:scsi0:iothread": (1, None),
+        "controllers:scsi0:queues": (2, None),
+    }

@@ -1,0 +1,46 @@
+"""Limits of a disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from saltvirt.design.put import is_given, put
+from saltvirt.errors import InvalidInput
+from saltvirt.spec.base import REMOVE
+from saltvirt.spec.iotune import LIMITS, TOTALS
+
+if TYPE_CHECKING:
+    from saltvirt.spec.disk import DiskSpec
+    from saltvirt.spec.iotune import IoTuneSpec
+    from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.devices.iotune import IoTune
+
+
+def apply(spec: DiskSpec, disk: Disk) -> None:
+    """Apply a DiskSpec's iotune to its disk."""
+    if spec.iotune is REMOVE:
+        disk.iotune = None
+    elif spec.iotune is not None:
+        _replaced(spec.iotune, disk.iotune)
+        put(disk.iotune, spec.iotune)
+        _check(spec, disk.iotune)
+
+
+def _replaced(spec: IoTuneSpec, iotune: IoTune) -> None:
+    """Remove limits that those of the spec replace: of the sum, or of reading and writing."""
+    for total, pair in TOTALS.items():
+        replaced = pair if is_given(getattr(spec, total)) else ()
+        if any(is_given(getattr(spec, word)) for word in pair):
+            replaced = (total,)
+        for word in replaced:
+            for name in (word, f"{word}_max", f"{word}_max_length"):
+                setattr(iotune, name, None)
+
+
+def _check(spec: DiskSpec, iotune: IoTune) -> None:
+    for word in LIMITS:
+        limit, burst = getattr(iotune, word), getattr(iotune, f"{word}_max")
+        if burst and not limit:
+            raise InvalidInput(f"disk {spec.name}: iotune: {word}_max needs {word}")
+        if getattr(iotune, f"{word}_max_length") and not burst:
+            raise InvalidInput(f"disk {spec.name}: iotune: {word}_max_length needs {word}_max")
