@@ -218,9 +218,10 @@ class Api(http.server.ThreadingHTTPServer):
         wrong = {"hyper2": "server: it was to be renewed 3 days ago: apply virt.keys"}
         return {"certificates": {"table": rows, "hosts": {}}, "problems": wrong, "retcode": 1}
 
-    def do_backups(self, _arguments):
-        one = {"backup_id": "1", "guest": "web1", "taken_at": "2026-11-23 02:00", "host": "hyper1",
-               "consistency": "file systems", "problem": None}  # fmt: skip
+    def do_backups(self, arguments):
+        one = {"backup_id": "1", "guest": arguments.get("name", "web1"), "host": "hyper1",
+               "taken_at": "2026-11-23 02:00", "consistency": "file systems", "problem": None,
+               }  # fmt: skip
         return {"vault": [one]}
 
     def do_migrate_unfinished(self, _arguments):
@@ -228,6 +229,12 @@ class Api(http.server.ThreadingHTTPServer):
 
     def do_repair(self, _arguments):
         return {"repair": {"result": True, "comment": "no leftovers"}}
+
+    def do_log(self, arguments):
+        entry = {"time": "2026-11-28T19:00:00Z", "seconds": 4.2, "user": "ops", "verb": "snapshot",
+                 "guest": arguments.get("name"), "host": "hyper1", "result": True,
+                 "comment": HOSTILE}  # fmt: skip
+        return {"log": {"entries": [entry]}}
 
 
 def _queried(guests):

@@ -26,6 +26,7 @@ from saltvirt.operations.cluster import inventory
 from saltvirt.operations.journal import location_cache
 from saltvirt.placement import facts, policy
 from saltvirt.web import page_events
+from saltvirt.web.usage_history import UsageHistory
 
 # interval of queries; delay after an event that may change something, to combine events; minimum
 # time between queries
@@ -65,13 +66,14 @@ class UserView:
     """What one user may see of a snapshot.
 
     texts: host to (digest of its text, its text: JSON with ``query`` and ``info``). guests: names.
-    is_all: the user may see all guests.
+    is_all: the user may see all guests. has_usage: the user may see what hosts and guests use.
     """
 
     snapshot: ViewSnapshot
     texts: dict[str, tuple[str, str]] = field(default_factory=dict)
     guests: frozenset[str] = frozenset()
     is_all: bool = False
+    has_usage: bool = False
 
 
 class ClusterView:
@@ -92,6 +94,7 @@ class ClusterView:
         self._next_at = 0.0
         self._last_number = 0
         self.last = NONE
+        self.usage = UsageHistory()
         self._user_views: dict[str | None, UserView] = {}
 
     @contextlib.contextmanager
@@ -152,7 +155,8 @@ class ClusterView:
             host_data = {"query": host_query, **({"info": info[host]} if host in info else {})}
             text = json.dumps(host_data, sort_keys=True)
             texts[host] = hashlib.sha256(text.encode()).hexdigest(), text
-        return UserView(snapshot, texts, frozenset(guests), is_all)
+        has_usage = access_check.may_all(self.opts, user, "top")
+        return UserView(snapshot, texts, frozenset(guests), is_all, has_usage)
 
     def _is_due(self) -> bool:
         """Wait until a page is open and the next query is due; False: the view is closed."""
@@ -184,6 +188,7 @@ class ClusterView:
                 query = {host: info.to_answer() for host, info in answers.items()}
                 query |= {host: {"error": error} for host, error in failed.items()}
                 host_facts, unreachable = inventory.gather(fleet, hosts)
+                self.usage.sample(fleet, [host for host in hosts if host not in unreachable])
             info = inventory.summaries(host_facts, unreachable, policy.of_master(self.opts))
             query = location_cache.with_last_seen(self.opts, query)
             return ViewSnapshot(

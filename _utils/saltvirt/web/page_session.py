@@ -1,8 +1,8 @@
 """The connection of one web page: send what has changed since the last message, as JSON.
 
 For a snapshot: ``{"at", "hosts": {host: {"query", "info"}}, "gone": [host, …], "answered",
-"disarmed"}`` with the changed hosts only, or ``{"error"}``; for an event: ``{"event": [tag,
-data]}``.
+"disarmed", "usage"}`` with the changed hosts only, or ``{"error"}``; for an event: ``{"event":
+[tag, data]}``. ``usage``: new samples, each with ``at`` and ``hosts`` as in ``virt.top``.
 
 ``answered``: the number of refresh commands that the snapshot answers.
 """
@@ -47,6 +47,7 @@ class PageSession:
         self._wakeup = locks.Event()
         self._events: deque[PageEvent] = deque(maxlen=_MAX_EVENTS)
         self._sent_digests: dict[str, str] = {}
+        self._usage_at = 0.0
         self._last: ViewSnapshot | None = None
         # the number of the snapshot that answers each pending refresh command; how many have been
         # answered
@@ -120,6 +121,8 @@ class PageSession:
         }  # fmt: skip
         if user_view.snapshot.error:
             return json.dumps({**head, "error": user_view.snapshot.error})
+        if user_view.has_usage and (usage := self._view.usage.since(self._usage_at)):
+            head["usage"], self._usage_at = usage, usage[-1]["at"]
         changed = {host: text for host, (digest, text) in user_view.texts.items()
                  if self._sent_digests.get(host) != digest}  # fmt: skip
         head["gone"] = sorted(self._sent_digests.keys() - user_view.texts.keys())

@@ -397,6 +397,101 @@ def test_snapshots(inside, api):
     assert ("revert", {"name": name, "snapshot": "monday"}) in api.calls
 
 
+def test_hardware_is_changed_after_a_check(inside, api):
+    name = guest_in(api, "running")
+    api.hosts["hyper1"][name]["pending"] = [HOSTILE]
+    inside.run("location.hash = arguments[0]", f"guest/{name}/hardware")
+    inside.until_text(HOSTILE, ".notice")
+    inside.button("Change…", "main").click()
+    inside.fill("#new-cpu", "16")
+    api.answers["update"] = page_api.failed(name, "hyper1 has 8 free vCPUs")
+    inside.button("Change", "dialog").click()
+    inside.until_text("hyper1 has 8 free vCPUs", "dialog .line.bad")
+    api.answers["update"] = page_api.done(name, f"{name} has 16 vCPUs")
+    inside.button("Change", "dialog").click()
+    inside.until_text(f"{name} has 16 vCPUs", "main .line.good")
+    inside.call("main button[aria-label='Grow vda…']").click()
+    inside.fill("#disk-size", "20GiB")
+    api.answers["resize"] = page_api.done(name, "vda has 20 GiB")
+    inside.button("Grow", "dialog").click()
+    inside.until_text("vda has 20 GiB", "main .line.good")
+    asked = [one for one in api.calls if one[0] in ("update", "resize")]
+    change, grow = {"name": name, "cpu": 16}, {"name": name, "disk": "vda", "size": "20GiB"}
+    assert asked == [
+        *[("update", {**change, "test": True})] * 2, ("update", change),
+        ("resize", {**grow, "test": True}), ("resize", grow),
+    ]  # fmt: skip
+
+
+def test_backups_are_listed_restored_and_their_files_shown(inside, api):
+    name = guest_in(api, "running")
+    inside.run("location.hash = arguments[0]", f"guest/{name}/backups")
+    api.answers["backup_ls"] = lambda given: {name: {
+        "result": True, "comment": given["path"],
+        "files": [{"name": HOSTILE, "kind": "directory", "size_bytes": 0}]
+        if given["path"] == "/" else [{"name": "fstab", "kind": "file", "size_bytes": 4096}],
+    }}  # fmt: skip
+    inside.call("main button[aria-label='Files of backup 1…']").click()
+    inside.button(f"{HOSTILE}/", "dialog").click()
+    inside.until_text("fstab", "dialog table")
+    assert [given["path"] for fun, given in api.calls if fun == "backup_ls"] == ["/", f"/{HOSTILE}"]
+    press(inside, Keys.ESCAPE)
+    api.answers["backup_restore"] = lambda given: page_api.done(given["new"], "restored")
+    inside.call("main button[aria-label='Restore backup 1 as…']").click()
+    inside.fill("#restore-name", "again")
+    inside.button("Restore", "dialog").click()
+    inside.until_text("again", ".guest-page h2")
+    asked = {"name": name, "backup": "1", "to": "vault", "new": "again"}
+    called = [given for fun, given in api.calls if fun == "backup_restore"]
+    assert called == [{**asked, "test": True}, asked]
+
+
+def test_only_possible_operations_are_offered(inside, api):
+    nowhere = page_api.failed("virt", "no backup target is configured")
+    nowhere["virt"]["configured"] = False
+    api.answers["backups"] = nowhere
+
+    on = {"Power off", "Screen", "Serial console"}
+    for state, host, wanted in (
+        ("running", "hyper1", on | {"Shut down", "Pause", "Reset", "Reboot"}),
+        ("paused", "hyper1", on | {"Resume"}),
+        ("shutdown", "hyper4", {"Start", "Rename…", "Clone…", "Purge…"}),
+    ):
+        inside.run("location.hash = arguments[0]", f"guest/{guest_in(api, state, host)}")
+        inside.until_text(f"{state} on", ".guest-page .about")
+        all_of_them = wanted | {"Migrate…", "Autostart off"}
+        inside.until(
+            lambda all_of_them=all_of_them: {
+                one.text for one in inside.all(".guest-page > .actions button")
+            } == all_of_them, f"of one that is {state} {all_of_them}",
+        )  # fmt: skip
+    inside.driver.find_element("link text", "Backups").click()
+    inside.until_text("set virt:backup:targets on the master", "main .empty")
+
+
+def test_a_guest_gets_a_new_name_owner_and_labels(inside, api):
+    name = guest_in(api, "shutdown", "hyper4")
+    inside.run("location.hash = arguments[0]", f"guest/{name}/rights")
+    api.answers["set_owner"] = api.answers["label"] = page_api.done(name, "recorded")
+    inside.button("Labels…", "main").click()
+    inside.fill("#new-labels", "db, prod")
+    inside.button("Set", "dialog").click()
+    inside.until_text("recorded", "main .line.good")
+    assert ("label", {"name": name, "labels": ["db", "prod"]}) in api.calls
+
+    def renamed(given):
+        if not given.get("test"):
+            api.hosts["hyper4"][given["new"]] = api.hosts["hyper4"].pop(name)
+        return page_api.done(given["new"], f"{name} is now {given['new']}")
+
+    api.answers["rename"] = renamed
+    inside.button("Rename…", "main").click()
+    inside.fill("#new-name", "db-main")
+    inside.button("Rename", "dialog").click()
+    inside.until_text("db-main", ".guest-page h2")
+    inside.until_text("shutdown on hyper4", ".guest-page .about")
+
+
 def test_deploy_with_the_picture_of_why(inside, api):
     inside.until_text("live", ".live.on")
     inside.button("Deploy…").click()
@@ -532,7 +627,7 @@ def test_what_a_server_says_is_text(inside, api):
     )
     tile(inside, HOSTILE).click()
     inside.until_text(HOSTILE, "main h2")
-    for tab in ("Hardware", "History", "Snapshots"):
+    for tab in ("Hardware", "History", "Backups", "Rights", "Snapshots"):
         inside.driver.find_element("link text", tab).click()
     inside.until_text("monday", "main")
     assert inside.all("img") == []
@@ -557,10 +652,9 @@ def test_an_answer_of_the_wrong_kind_breaks_nothing(inside, api):
 
 
 def test_a_session_that_ends_is_a_new_login(inside, api):
-    inside.call(".tile.guest")
-    api.valid = False
-    api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     tile(inside, guest_in(api, "running")).click()
+    inside.until_text("ops", ".overview .facts")  # all that it asks has been answered
+    api.valid = False
     inside.button("Pause", "main").click()
     inside.until_text("the session has ended: log in again")
     assert inside.all("dialog, .tile") == []
@@ -598,7 +692,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(page, api, look)
         assert page.run("return document.documentElement.scrollWidth <= innerWidth"), view
     page.run("location.hash = 'hosts'")
     name = guest_in(api, "running")
-    for tab in ("", "/hardware", "/history", "/snapshots"):
+    for tab in ("", "/hardware", "/history", "/backups", "/rights", "/snapshots"):
         page.run("location.hash = arguments[0]", f"guest/{name}{tab}")
         page.until(lambda: len(page.all(".tabs a[aria-current]")) == 1, "its tab")
         assert (tab, page.axe()) == (tab, [])

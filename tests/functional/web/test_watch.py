@@ -17,7 +17,7 @@ from saltvirt import errors
 from saltvirt.console.master import tickets, verbs
 from saltvirt.operations.access import owners
 from saltvirt.placement import facts as placement_facts
-from saltvirt.web import cluster_view, page_events, proxy
+from saltvirt.web import cluster_view, page_events, proxy, usage_history
 from tests.clock import until
 from tests.functional.console.test_reach import NOT_GOOD, _listens
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -108,6 +108,23 @@ def test_what_changed_is_told_and_nothing_else(cloud, page):
     news_of_it = told(one, "hosts")
     guests = news_of_it["hosts"]["hv1"]["query"]["vm_info"]
     assert (guests["web1"]["state"], news_of_it["disarmed"]) == ("paused", True)
+
+
+def test_the_usage_of_the_last_hour_is_told_to_who_may_see_it(cloud, page, monkeypatch):
+    monkeypatch.setattr(usage_history, "INTERVAL_S", 0)
+    cloud.guest()
+    cloud.opts["virt"]["rights"] = RIGHTS
+    one, other = page("ops"), page("anna")
+    first = told(one, "usage")["usage"][-1]
+    assert first["hosts"]["hv1"]["guests"]["web1"]["state"] == "running"
+    one.say("look")
+    (news,) = told(one, "usage")["usage"]
+    assert news["at"] > first["at"] and news["hosts"]["hv1"]["cpus"] > 0
+    third = page("ops")
+    *past, last = told(third, "usage")["usage"]
+    assert past[0]["at"] == first["at"] < last["at"]
+    assert all("guests" not in sample["hosts"]["hv1"] for sample in past)
+    assert "usage" not in told(other, "hosts")
 
 
 def test_thirty_pages_are_one_question(cloud, page, monkeypatch):

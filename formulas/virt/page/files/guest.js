@@ -1,20 +1,26 @@
 // A guest: its state, its operations, and tabs with the rest. Each tab is a function of the guest's
 // page that returns an element, `draw(guest, info)` and optionally `show()`.
 
-import { call } from "./api.js";
+import { call, LoggedOut } from "./api.js";
 import { console_view } from "./console.js";
-import { button, dialog, fill, h, line, say, sure } from "./dom.js";
+import { button, fill, h, line, say, sure } from "./dom.js";
+import { backups_tab } from "./guest_backups.js";
 import { history_tab } from "./guest_history.js";
 import { hardware_tab } from "./guest_hardware.js";
 import { overview_tab } from "./guest_overview.js";
+import { rights_tab } from "./guest_rights.js";
 import { snapshots_tab } from "./guest_snapshots.js";
 import { is_on, verbs, verdict } from "./model.js";
+import { field, plan_dialog } from "./plan.js";
+import * as records from "./records.js";
 import { go, href } from "./router.js";
 import { act, changed, state } from "./store.js";
+import { sample } from "./usage.js";
 
 const TABS = {
   overview: ["Overview", overview_tab], hardware: ["Hardware", hardware_tab],
-  snapshots: ["Snapshots", snapshots_tab], history: ["History", history_tab],
+  snapshots: ["Snapshots", snapshots_tab], backups: ["Backups", backups_tab], history: ["History", history_tab],
+  rights: ["Rights", rights_tab],
 };
 const STALE_MS = 20000;
 
@@ -35,6 +41,7 @@ export function guest_view(page) {
   let info = null;
   let info_at = 0;
   let tabs = new Map();
+  let offered = "";
   const heading = h("h2", { tabindex: "-1" });
   const about = h("div", { class: "about" });
   const actions = h("div", { class: "actions" });
@@ -79,43 +86,44 @@ export function guest_view(page) {
   }
 
   /** Ask for a new name, check the operation, and run it. */
-  function ask_name(verb, title, word) {
-    const given = h("input", { id: "new-name", required: true, autocomplete: "off", value: guest.name });
-    const why = line();
-    const form = h("form", { novalidate: true }, h("label", { for: "new-name" }, "New name"), given, why,
-      h("footer", null, button("Cancel", () => made.close()), h("button", { type: "submit", class: "primary" }, word)));
-    const made = dialog(`${title}: ${guest.name}`, "", form);
-    form.addEventListener("submit", async (event) => {
-      event.preventDefault();
-      const plan = await tried(verb, { new: given.value.trim(), test: true });
-      say(why, plan);
-      if (plan.result === false) return;
-      made.close();
-      const outcome = await change(verb, { new: given.value.trim() }, [], true, title);
-      if (outcome.result !== false) go("guest", given.value.trim());
+  function ask_name(verb, title, text) {
+    const given = field("new-name", "New name", { value: verb === "clone" ? `${guest.name}-copy` : guest.name, help: "also the minion id" });
+    const made = plan_dialog({
+      title: `${title}: ${guest.name}`, word: title, text, name: guest.name, fields: [given], given: () => [verb, { new: given.value }],
+      run: async (_verb, kwarg) => {
+        const outcome = await change(verb, kwarg, [], true, title);
+        if (outcome.result !== false) go("guest", kwarg.new);
+      },
     });
-    given.focus();
-    given.select();
+    given.input.select();
+    return made;
   }
 
   /** The operations that are possible in the guest's state. */
   function possible() {
     const on = is_on(guest.state);
+    if (guest.state === "creating") return [];
     return [
+      guest.state === "running" ? button("Reboot", () => change("reboot", {}, [], true, "Reboot")) : null,
       verbs(guest.state).map(([verb, label, kind, confirm]) => button(label, () => run(verb, label, confirm), kind)),
       on ? [display(guest.graphics) ? button("Screen", () => console_view(guest, "display")) : null,
         button("Serial console", () => console_view(guest, "serial"))] : null,
       state.hosts.length > 1 ? button("Migrate…", () => page.move(guest)) : null,
-      button("Back up", () => run("backup", "Back up", false)),
+      records.records.may_back_up ? button("Back up", () => change("backup", {}, [], true, "Back up")) : null,
+      guest.autostart === null ? null : button(guest.autostart ? "Autostart off" : "Autostart on",
+        () => change("autostart", { enabled: !guest.autostart }, [], false, "Autostart")),
       on ? null : [
-        button("Rename…", () => ask_name("rename", "Rename", "Rename")),
-        button("Clone…", () => ask_name("clone", "Clone", "Clone")),
+        button("Rename…", () => ask_name("rename", "Rename", "The definition, the disk files and the minion's identity get the new name.")),
+        button("Clone…", () => ask_name("clone", "Clone", "The clone is another guest on the same host, with disks and an identity of its own.")),
         button("Purge…", purge, "danger"),
       ],
     ];
   }
 
   function draw_actions() {
+    const print = JSON.stringify([guest.name, guest.state, guest.autostart, display(guest.graphics), state.hosts.length > 1, records.records.may_back_up]);
+    if (print === offered && actions.childElementCount) return;
+    offered = print;
     const focused = actions.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(actions, guest.state === "gone" ? null : possible());
     if (!focused) return;
@@ -140,7 +148,7 @@ export function guest_view(page) {
     const shown = opened();
     if (!shown.element.isConnected) fill(body, shown.element);
     shown.draw(guest, info);
-    look();
+    for (const one of [look(), sample(), records.look()]) one.catch((exc) => { if (exc instanceof LoggedOut) page.ended(exc.message); });
   }
 
   function missing() {

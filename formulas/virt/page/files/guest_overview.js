@@ -1,16 +1,20 @@
-// The overview of a guest.
+// The overview of a guest: its values, its usage, its screen.
 
 import { picture } from "./console.js";
 import { button, facts, fill, h, say } from "./dom.js";
+import { graph } from "./graph.js";
 import { display } from "./guest.js";
-import { is_on, size } from "./model.js";
+import { age, bytes, is_on, number, rate, size } from "./model.js";
+import { records } from "./records.js";
+import { guest_usage, latest, series } from "./usage.js";
 
 /** The tab. */
 export function overview_tab(context) {
   const about = h("div");
+  const usage = h("div", { class: "trends wide" });
   const screen = h("div", { class: "screen" });
   const shot = h("div", { class: "actions" }, button("Picture", shoot));
-  const element = h("div", { class: "overview" }, about, shot, screen);
+  const element = h("div", { class: "overview" }, usage, about, shot, screen);
 
   async function shoot() {
     say(context.said, { comment: "Taking a screenshot …" });
@@ -22,14 +26,41 @@ export function overview_tab(context) {
     }
   }
 
-  function draw(guest) {
+  function draw(guest, info) {
+    const more = info || {};
+    const labels = records.labels.get(guest.name) || more.labels || [];
+    const saved = records.backups.get(guest.name);
+    const ha = more.ha && typeof more.ha === "object" ? String(more.ha.state || more.ha.role || "managed") : null;
     fill(about, facts([
+      ["Addresses", guest.addresses.length ? h("ul", null, guest.addresses.map((one) => h("li", null, h("code", null, one)))) : null],
       ["vCPUs", guest.vcpus], ["Memory", size(guest.memory)],
       ["Memory now", guest.memory_now < guest.memory ? size(guest.memory_now) : null],
+      ["Running for", more.uptime_s ? age(number(more.uptime_s)) : null],
+      ["Starts with its host", guest.autostart === null ? null : guest.autostart ? "yes" : "no"],
+      ["Owner", records.owner.get(guest.name) || more.owner || null],
+      ["Labels", [labels].flat().length ? [labels].flat().map((one) => h("span", { class: "badge" }, String(one))) : null],
+      ["High availability", ha], ["Snapshots", more.snapshots ? String(more.snapshots) : null],
+      ["Last backup", saved ? `${saved.at}${saved.age_s === null ? "" : `, ${age(saved.age_s)} ago`}` : null],
       ["UUID", guest.uuid], ["Display", display(guest.graphics)],
       ["At the next start", guest.pending.join(", ")],
     ]));
+    draw_usage(guest);
     shot.hidden = !is_on(guest.state) || !display(guest.graphics);
+  }
+
+  function draw_usage(guest) {
+    const samples = is_on(guest.state) ? guest_usage(guest.key) : [];
+    const now = latest(samples);
+    if (!now) { fill(usage); return; }
+    const trend = (label, read, most, text) => h("figure", null, h("figcaption", null, label, " ", h("b", null, text)),
+      graph(label, series(samples, read), most, text));
+    const both = (...kinds) => (one) => kinds.reduce((all, kind) => all + number(one[kind]), 0);
+    const [disks, networks] = [both("disk_read_bytes_s", "disk_written_bytes_s"), both("network_received_bytes_s", "network_sent_bytes_s")];
+    const known = (value) => value !== null && value !== undefined;
+    fill(usage,
+      trend("CPU", (one) => one.cpu_percent ?? NaN, 100 * number(guest.vcpus), known(now.cpu_percent) ? `${Math.round(now.cpu_percent)} % of ${100 * guest.vcpus} %` : "–"),
+      known(now.memory_used_bytes) ? trend("memory", (one) => one.memory_used_bytes ?? NaN, now.memory_bytes, `${bytes(now.memory_used_bytes)} of ${bytes(now.memory_bytes)}`) : null,
+      trend("disk", disks, 1024 ** 2, rate(disks(now))), trend("network", networks, 1024 ** 2, rate(networks(now))));
   }
 
   return { element, draw };

@@ -4,17 +4,24 @@ import { call } from "./api.js";
 import { button, fill, h, sure } from "./dom.js";
 import { verdict } from "./model.js";
 
+/** Kinds of snapshots: their label, and the arguments of virt.snapshot. */
+const KINDS = {
+  automatic: ["kind that fits the guest", {}], disks: ["disks only", { disk_only: true }],
+  memory: ["disks and memory", { disk_only: false }], quiesce: ["disks, file systems frozen by the agent", { quiesce: true }],
+};
+
 /** The tab. */
 export function snapshots_tab(context) {
   const name = h("input", { "aria-label": "Name of the new snapshot", placeholder: "name, or empty", autocomplete: "off" });
+  const kind = h("select", { "aria-label": "Kind of the new snapshot" }, Object.entries(KINDS).map(([value, [label]]) => h("option", { value }, label)));
   const list = h("ul", { class: "tree" });
   const element = h("div", null, h("form", { class: "actions", onsubmit: (event) => { event.preventDefault(); take(); } },
-    name, h("button", { type: "submit" }, "Take snapshot")), list);
+    name, kind, h("button", { type: "submit" }, "Take snapshot")), list);
   const own = () => context.guest.name;
 
   async function take() {
     const given = name.value.trim();
-    const outcome = await context.change("snapshot", given ? { snapshot: given } : {}, [], true, "Taking a snapshot");
+    const outcome = await context.change("snapshot", { ...(given ? { snapshot: given } : {}), ...KINDS[kind.value][1] }, [], true, "Taking a snapshot");
     if (outcome.result !== false) name.value = "";
     show();
   }

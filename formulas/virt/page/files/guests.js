@@ -204,7 +204,7 @@ export function guests_view(page) {
     if (!some.length) return;
     const held = picked.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(picked, h("strong", { role: "status" }, `${counted(some.length, "guest")} selected`),
-      Object.entries(BULK).filter(([verb, [, may]]) => some.every((one) => may(one.state)) && (verb !== "backup" || records.targets) && (verb !== "migrate" || hosts.length > 1))
+      Object.entries(BULK).filter(([verb, [, may]]) => some.every((one) => may(one.state)) && (verb !== "backup" || records.may_back_up) && (verb !== "migrate" || hosts.length > 1))
         .map(([verb, [label, , , question]]) => button(question ? `${label}…` : label, () => run(verb, some), ["force_off", "purge"].includes(verb) ? "danger" : "")),
       button("Clear selection", () => { chosen.clear(); again(); }, "quiet"));
     if (held) ([...picked.querySelectorAll("button")].find((one) => one.textContent === held) || picked.querySelector("button")).focus();

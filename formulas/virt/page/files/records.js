@@ -7,9 +7,11 @@ import { changed } from "./store.js";
 
 const STALE_MS = 60000;
 
-/** owner, labels: name to them; backups: name to {age_s, at} of the latest good one; targets: of
- * backups, null if unknown. */
-export const records = { owner: new Map(), labels: new Map(), backups: new Map(), targets: null };
+const none = () => ({ owner: new Map(), labels: new Map(), backups: new Map(), may_back_up: false });
+
+/** owner, labels: name to them; backups: name to {age_s, at} of the latest good one; may_back_up: false
+ * if no target is configured, or before that is known. */
+export const records = none();
 let at = 0;
 
 async function asked(fun) {
@@ -35,7 +37,7 @@ export async function look(again = false) {
 
 function learn_backups(data) {
   const targets = Object.entries(data || {}).filter(([, one]) => Array.isArray(one));
-  records.targets = targets.length ? targets.map(([target]) => target) : null;
+  records.may_back_up = !Object.values(data || {}).some((one) => one && one.configured === false);
   records.backups = new Map();
   for (const one of targets.flatMap(([, all]) => all)) {
     if (!one || one.problem) continue;
@@ -48,5 +50,5 @@ function learn_backups(data) {
 
 changed.addEventListener("left", () => {
   at = 0;
-  Object.assign(records, { owner: new Map(), labels: new Map(), backups: new Map(), targets: null });
+  Object.assign(records, none());
 });

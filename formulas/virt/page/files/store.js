@@ -17,9 +17,10 @@ const ARMED_MS = 300000;
 // functions of the runner that change nothing
 const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
-  "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket"]);
+  "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket", "top", "log", "addresses",
+  "networks", "pools", "images", "backup_ls"]);
 
-export const state = { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false };
+export const state = { hosts: [], at: 0, error: "", live: false, engine: false, jobs: new Map(), disarmed: false };
 export const changed = new EventTarget();
 
 const history = new Map();
@@ -61,6 +62,7 @@ async function follow(signal, over) {
         alone = null;
         wait = BACK_MS;
         pushed = ask_there;
+        state.engine = true;
         live(true);
       }, told, heard);
     } catch (exc) {
@@ -94,14 +96,16 @@ let breaks = 0;
 /** Handle the end of the stream of updates. */
 function broken() {
   pushed = null;
+  state.engine = false;
   breaks += 1;
   for (const [, give_up] of awaited.values()) give_up(broke_off());
   awaited.clear();
   live(false);
 }
 
-function told(query, info, at, disarmed) {
+function told(query, info, at, disarmed, usage) {
   if (!who()) return;
+  if (usage.length) changed.dispatchEvent(new CustomEvent("usage", { detail: usage }));
   state.disarmed = disarmed;
   if (typeof query === "string") state.error = query;
   else Object.assign(state, { hosts: cloud(query, info), at, error: "" });
@@ -118,7 +122,7 @@ export function shut() {
   early.clear();
   pushed = null;
   took = 0;
-  Object.assign(state, { hosts: [], at: 0, error: "", live: false, jobs: new Map(), disarmed: false });
+  Object.assign(state, { hosts: [], at: 0, error: "", live: false, engine: false, jobs: new Map(), disarmed: false });
 }
 
 async function look(signal, over) {

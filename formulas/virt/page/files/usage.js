@@ -38,9 +38,10 @@ export function learn(top, at) {
   }
 }
 
-/** Query the usage if it is due, and redraw. A user who may not call virt.top sees none. */
+/** Query the usage if it is due, and redraw; the engine sends it unasked. A user who may not call
+ * virt.top sees none. */
 export async function sample() {
-  if (is_asking || document.hidden || Date.now() < next_at || !state.at) return;
+  if (is_asking || state.engine || document.hidden || Date.now() < next_at || !state.at) return;
   is_asking = true;
   const began = Date.now();
   try {
@@ -58,6 +59,10 @@ export async function sample() {
     is_asking = false;
   }
 }
+
+changed.addEventListener("usage", (event) => {
+  for (const one of event.detail) learn(one, Number(one.at) * 1000);
+});
 
 changed.addEventListener("left", () => {
   hosts.clear();

@@ -9,8 +9,8 @@ const PATIENCE_MS = 20000;
 
 /** Receive updates until the signal or the end of the connection. on_open: called with a function
  * that requests a refresh and returns a promise of its completion. on_cloud: called with (query,
- * info, time, whether high availability is disarmed); query is a text if it is an error. on_event:
- * called with (tag, data). Throws Failed at the end, LoggedOut. */
+ * info, time, whether high availability is disarmed, new samples of the usage); query is a text if it is
+ * an error. on_event: called with (tag, data). Throws Failed at the end, LoggedOut. */
 export async function watch(signal, on_open, on_cloud, on_event) {
   const [mine, digest] = await secret();
   const ticket = verdict(await call("watch", { digest }), "page");
@@ -34,7 +34,8 @@ export async function watch(signal, on_open, on_cloud, on_event) {
           return;
         }
         learn(known, said);
-        on_cloud(said.error ? String(said.error) : known.query, known.info, Number(said.at) * 1000, said.disarmed === true);
+        on_cloud(said.error ? String(said.error) : known.query, known.info, Number(said.at) * 1000, said.disarmed === true,
+          Array.isArray(said.usage) ? said.usage : []);
         for (; answered < Number(said.answered) && asked.length; answered += 1) asked.shift()();
       };
       on_open(() => new Promise((done) => {
