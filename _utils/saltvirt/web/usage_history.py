@@ -51,5 +51,5 @@ class UsageHistory:
 
     def since(self, taken_at: float) -> list[dict[str, Any]]:
         """The samples after a time, as JSON; only the last one has the guests."""
-        found = [sample for sample in list(self._samples) if sample.taken_at > taken_at]
-        return [sample.to_answer(sample is found[-1]) for sample in found]
+        samples = [sample for sample in list(self._samples) if sample.taken_at > taken_at]
+        return [sample.to_answer(sample is samples[-1]) for sample in samples]

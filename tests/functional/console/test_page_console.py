@@ -168,6 +168,14 @@ for (let at = 0; at < data.length; at += 4)
 return [canvas.width, canvas.height, lit];"""
 
 
+# the size of the terminal's font; 0: a part of the terminal is out of sight
+FITS = """
+const terminal = document.querySelector('.terminal'), around = terminal.parentElement;
+const fits = terminal.scrollWidth <= around.clientWidth
+    && terminal.scrollHeight <= around.clientHeight;
+return fits ? parseFloat(getComputedStyle(terminal).fontSize) : 0;"""
+
+
 def shown(page):
     """The text of the serial console."""
     return page.run("return document.querySelector('.terminal').innerText")
@@ -202,6 +210,10 @@ def test_the_serial_console_both_ways_and_its_end(page, cloud, tmp_path):
     page.button("Serial console", "main").click()
     page.until_text("Press Shift+Escape to leave", "dialog.console")
     page.until(lambda: page.run("return document.activeElement.className") == "typed", "focus")
+    for width, least in ((1280, 20), (640, 8)):  # it fills the window, and all of it can be seen
+        page.looks(width, 800)
+        page.until(lambda least=least: page.run(FITS) >= least, "a font of that size")
+    page.looks(1280, 800)
     # a key that SeaBIOS was not ready to read is lost
     page.until(lambda: "boot device" in shown(page) or press(page, Keys.ESCAPE), "SeaBIOS' menu")
     assert page.axe() == []

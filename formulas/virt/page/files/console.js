@@ -6,7 +6,7 @@ import { button, fill, h } from "./dom.js";
 import { line, secret } from "./line.js";
 import { verdict } from "./model.js";
 import { changed } from "./store.js";
-import { said_by, Terminal } from "./terminal.js";
+import { COLUMNS, ROWS, said_by, Terminal } from "./terminal.js";
 
 const NOVNC = "/static/novnc/core/rfb.js";
 const MISSING = "noVNC is not on the master: apt-get install novnc, then state.apply virt.page.console";
@@ -42,6 +42,12 @@ function display(place, RFB, socket, over) {
   };
 }
 
+/** The size of the font with which the whole terminal fits. A character is 0.61 as wide as its size. */
+function font_size(element) {
+  const fitting = Math.min((element.clientWidth - 20) / (COLUMNS * 0.61), (element.clientHeight - 20) / (ROWS * 1.25));
+  return Math.max(8, Math.min(28, Math.floor(fitting * 2) / 2));
+}
+
 function serial(place, name, socket, over) {
   const screen = h("pre", { class: "terminal", "aria-hidden": "true" });
   const typed = h("textarea", {
@@ -65,10 +71,13 @@ function serial(place, name, socket, over) {
   screen.addEventListener("mouseup", () => { if (!String(getSelection())) typed.focus(); });
   socket.onmessage = (event) => terminal.write(new Uint8Array(event.data));
   socket.onclose = (event) => over(event.reason || "the connection was closed");
-  fill(place, h("div", { class: "serial" }, screen, typed));
+  const around = h("div", { class: "serial" }, screen, typed);
+  fill(place, around);
   terminal.draw();
+  const sized = new ResizeObserver(() => { screen.style.fontSize = `${font_size(around)}px`; });
+  sized.observe(around);
   return {
-    close: () => socket.close(), focus: () => typed.focus(),
+    close: () => { sized.disconnect(); socket.close(); }, focus: () => typed.focus(),
     extra: [button("Copy text", () => navigator.clipboard.writeText(terminal.text()).then(() => typed.focus(), () => {}))],
   };
 }

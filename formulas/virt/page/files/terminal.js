@@ -1,8 +1,8 @@
 // A terminal of 80 columns, as serial consoles expect: VT100 and most of xterm, drawn with elements and
 // classes. Data from the guest only ever becomes text.
 
-const COLUMNS = 80;
-const ROWS = 25;
+export const COLUMNS = 80;
+export const ROWS = 25;
 const KEPT = 1000;
 const PLAIN = "";
 const KEYS = {
