@@ -369,6 +369,8 @@ def init(
     :param install: install a minion if the image contains none
     :param start: start the guest
     :param disk: name of the disk profile
+    :param size: size of the system disk in MiB, or with a unit (``20G``); requires the default disk
+        profile, whose size is 8 GiB
     :param saltenv: environment of ``salt://`` sources
     :param enable_vnc: add a VNC display that listens on the hypervisor's 127.0.0.1
     :param seed_cmd: ``seed.apply`` or ``seed.cloud_init``
@@ -403,7 +405,7 @@ def init(
     .. code-block:: bash
 
         salt-run virt.init web1 2 2048 salt://debian.qcow2
-        salt-run virt.init web2 4 4G salt://debian.qcow2 host=hyper2 enable_vnc=True
+        salt-run virt.init web2 4 4G salt://debian.qcow2 size=20G host=hyper2 enable_vnc=True
         salt-run virt.init web1,web2,web3 1 512 salt://debian.qcow2 test=True
         salt-run virt.init db1 2 4G pool://images/debian.qcow2 disk=shared ha='{priority: 10}'
     """

@@ -21,6 +21,21 @@ def seed(value: Any, argument: str) -> bool | str:
     return value if value == "cloud-init" else values.boolean(value, argument)
 
 
+def system_disk(arguments: dict[str, Any], subject: str = "") -> list[dict[str, Any]]:
+    """Remove ``size`` from the arguments of a new guest, and return its disks: the system disk of
+    the default profile has this size. subject: names the arguments in errors. Raises
+    InvalidInput."""
+    size = arguments.pop("size")
+    profiles = (arguments.get("disk", "default"), arguments.get("disk_profile"))
+    if arguments.get("disks") or "default" not in profiles:
+        prefix = f"{subject}: " if subject else ""
+        raise InvalidInput(
+            f"{prefix}size requires the default disk profile; use disks, a list of name and size"
+        )
+    values.size_bytes(size, "size")
+    return [{"name": "system", "size": size}]
+
+
 @dataclass
 class DeploySpec(Spec):
     """Arguments of ``init`` that do not affect the XML."""

@@ -26,6 +26,7 @@ from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, ResizeRequest
 from saltvirt.rights import confidential, grants, verbs
 from saltvirt.rights.grants import GuestIdentity, ResourceAmount
+from saltvirt.spec import deploy
 
 TAG = "salt/virt/rights/denied"
 # what an answer or an event says about other guests, and its replacement: the owner of an operation
@@ -418,6 +419,8 @@ class _Limited:
         self._bound.apply_defaults()
         arguments = dict(self._bound.arguments)
         arguments.update(settings.user_kwargs(arguments.pop("kwargs", {})))
+        if arguments.get("size") is not None:
+            arguments["disks"] = deploy.system_disk(arguments)
         several = names.guest_list(arguments["name"])
         arguments["name"] = [names.guest(str(arguments["name"]))] if several is None else several
         return arguments

@@ -29,7 +29,7 @@ from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
-from saltvirt.spec import guest, values
+from saltvirt.spec import deploy, guest, values
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
@@ -119,7 +119,7 @@ def parse_guest(name: str, definition: dict[str, Any], deployment: str = "defaul
             raise unknown(word, allowed_keys, label)
     options = {**_DEFAULTS, **{k: v for k, v in definition.items() if v is not None}}
     if "size" in options:
-        options["disks"] = _sized_disks(label, options)
+        options["disks"] = deploy.system_disk(options, label)
     metadata = mapping(options.pop("metadata", {}), f"{label}: metadata")
     marks = {**metadata, DEPLOYMENT: str(deployment)}
     memory = options.pop("memory", None)
@@ -143,17 +143,6 @@ def parse_guest(name: str, definition: dict[str, Any], deployment: str = "defaul
         ha=options.pop("ha", None),
         arguments={**options, "metadata": marks},
     )
-
-
-def _sized_disks(label: str, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the disks with the size of the first one, which the default profile calls
-    ``system``."""
-    size = options.pop("size")
-    if options.get("disks") or "default" not in (options["disk"], options.get("disk_profile")):
-        raise errors.InvalidInput(
-            f"{label}: size requires the default disk profile; use disks, a list of name and size"
-        )
-    return [{"name": "system", "size": size}]
 
 
 def plan(

@@ -187,6 +187,9 @@ class Init:
         for validator in self.init_request.validators():
             with reasons:
                 validator()
+        if not self.batch_cluster:  # InitList checks the image of its guests once
+            with reasons:
+                self.init_request.check_image(self.fleet.opts)
         with reasons:
             self.ha_options = self.init_request.ha_options(self.provider)
         with reasons:

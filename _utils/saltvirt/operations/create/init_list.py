@@ -106,6 +106,7 @@ class InitList:
             unique.refuse_alike(name, names[:number])
         for validator in first.validators():
             validator()
+        first.check_image(self.fleet.opts)
         first.ha_options(self.provider)
         self.fleet.hosts(first.host)
         return ClusterSnapshot(self.fleet, self.policy, first, self.provider, claims)

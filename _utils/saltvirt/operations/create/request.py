@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from saltvirt import errors, names, units
 from saltvirt.fleet import secret
 from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.create import served_image
 from saltvirt.placement import facts
 from saltvirt.placement.calls import CreateRequest
 from saltvirt.spec import base, deploy
 
 GROUP_POLICIES = ("spread", "separate", "gather")
+# less is a number without its unit: no system boots with it
+MIN_MEMORY_KIB = 8 * 1024
 
 
 # key in the guest's record: the operation that created it, so that no other operation's guest is
@@ -66,6 +69,8 @@ class InitRequest:
             raise errors.InvalidInput(
                 f"hypervisor {units.short_repr(self.hypervisor)} is not a text"
             )
+        if "size" in self.arguments:
+            self.arguments["disks"] = deploy.system_disk(self.arguments)
         if self.arguments.get("seed") is not None:
             self.arguments["seed"] = deploy.seed(self.arguments["seed"], "seed")
         self.groups = _groups(self.groups)
@@ -127,6 +132,10 @@ class InitRequest:
             lambda: _group_policy(self.group_policy),
         ]
 
+    def check_image(self, opts: Mapping[str, Any]) -> None:
+        """Raise NotFound if the image is a file that the master should serve, and does not."""
+        served_image.check(opts, self.image, self.arguments.get("saltenv"))
+
     def _vcpus(self) -> int:
         cpu = self.cpu.get("maximum", 1) if isinstance(self.cpu, dict) else self.cpu
         return units.parse_count(cpu, "cpu")
@@ -137,6 +146,11 @@ class InitRequest:
         if isinstance(mem, dict):
             max_mem, mem = mem.get("max"), mem.get("boot") or mem.get("current")
         boot_kib = units.parse_kib(mem, argument="mem")
+        if boot_kib < MIN_MEMORY_KIB:
+            size = units.human_bytes(boot_kib * 1024)
+            raise errors.InvalidInput(
+                f"mem={units.short_repr(mem)} is {size}: give MiB, or a size with a unit, as in 2G"
+            )
         return boot_kib, units.parse_kib(max_mem, argument="mem max") if max_mem else 0
 
     def request(self) -> facts.PlacementRequest:

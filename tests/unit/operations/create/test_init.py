@@ -4,6 +4,7 @@ import contextlib
 import json
 
 import pytest
+import salt.config
 
 pytest.importorskip("salt")
 
@@ -16,6 +17,7 @@ from saltvirt.operations.access import owners
 from saltvirt.operations.core.operation import Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import init as init_module
+from saltvirt.operations.create import served_image
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.request import InitRequest
@@ -154,7 +156,8 @@ def test_the_request_to_placement():
     ("more", "words"),
     [
         ({"name": "../a"}, "name"), ({"cpu": 0}, "cpu"), ({"mem": "much"}, "mem"),
-        ({"mem": {"boot": 1, "max": "much"}}, "mem max"),
+        ({"mem": {"boot": 64, "max": "much"}}, "mem max"),
+        ({"mem": 4}, "mem=4 is 4 MiB: give MiB, or a size with a unit"),
         ({"labels": ["a"]}, r"labels: give a dictionary of labels, not \['a'\]"),
         ({"prefer": "a"}, "prefer: give a dictionary of labels, not 'a'"),
         ({"labels": {"rack": b"\xff"}}, "labels: .* must contain only names with texts"),
@@ -174,6 +177,38 @@ def test_each_part_that_is_wrong_is_named(tmp_path, more, words):
     with reasons:
         one.request(reasons)
     assert any(words.partition(":")[0] in said for said in reasons.texts)
+
+
+def test_a_size_is_that_of_the_system_disk():
+    disks = [{"name": "system", "size": "20G"}]
+    assert wanted(arguments={"size": "20G"}).host_request().options["disks"] == disks
+    for more in ({"size": "20G", "disk": "big"}, {"size": "20G", "disks": [{"name": "a"}]}):
+        with pytest.raises(errors.InvalidInput, match="size requires the default disk profile"):
+            wanted(arguments=more)
+    with pytest.raises(errors.InvalidInput, match="size"):
+        wanted(arguments={"size": "big"})
+
+
+def test_an_image_that_the_master_does_not_serve_is_refused_before_a_host_is_asked(tmp_path):
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    (roots / "debian.qcow2").touch()
+    opts = {
+        **salt.config.master_config(None), "cachedir": str(tmp_path), "sock_dir": str(tmp_path),
+        "fileserver_backend": ["roots"], "file_roots": {"base": [str(roots)]},
+    }  # fmt: skip
+    served_image.check(opts, "salt://debian.qcow2")
+    served_image.check(opts, "/srv/missing.qcow2")
+    for source in ("salt://missing.qcow2", "salt://debian.qcow2?saltenv=dev"):
+        with pytest.raises(errors.NotFound, match="does not exist on this master"):
+            served_image.check(opts, source)
+    served_image.check({**opts, "order_masters": True}, "salt://missing.qcow2")
+    cloud = Fleet(tmp_path / "cloud")
+    cloud.opts.update(opts)
+    reasons = Reasons()
+    with reasons:
+        init(cloud, image="salt://missing.qcow2").request(reasons)
+    assert "salt://missing.qcow2 does not exist on this master" in reasons.texts[0]
 
 
 @pytest.mark.parametrize("seed", [True, False])
