@@ -505,6 +505,7 @@ DOMAINS = {
                 }},
                 {"name": "eth5", "type": "user"},
                 {"name": "eth6", "network": "lan", "bandwidth": {"inbound": {"floor": 200}}},
+                {"name": "eth7", "hostdev": "0000:03:10.1", "vlan": 42},
             ],
         },
     ),
@@ -563,6 +564,8 @@ DOMAINS = {
                 {"type": "pci", "bus": "0x04", "slot": "0x00", "function": "0x1",
                  "rom_file": "/fw/rom.bin"},
                 {"type": "mdev", "uuid": SECRET},
+                "scsi_2_0_3_1",
+                {"type": "scsi", "adapter": "scsi_host4", "bus": 0, "target": 0, "unit": 7},
             ]
         },
     ),
@@ -599,6 +602,15 @@ DOMAINS = {
          "iommu": {"intremap": True, "caching_mode": True, "eim": False, "iotlb": True,
                    "aw_bits": 48},
          "vsock": {"cid": 7, "model": "virtio"}},
+    ),
+    "filesystems": (
+        "qemu",
+        "qemu-kvm-domain",
+        {"filesystems": [
+            {"source": "/srv/share", "target": "share", "cache": "always"},
+            {"source": "/srv/old", "target": "old", "driver": "9p", "accessmode": "mapped",
+             "read_only": True},
+        ]},
     ),
     "sysinfo": (
         "qemu",

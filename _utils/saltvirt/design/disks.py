@@ -208,8 +208,11 @@ def _prepared_source(spec: DiskSpec, context: Context) -> Source | None:
 
 
 def controllers(domain: Domain, context: Context) -> None:
-    """Add the SCSI controller for SCSI disks, because libvirt's default is an old model."""
-    scsi = [disk for disk in domain.disks if disk.bus == "scsi"]
+    """Add the SCSI controller for SCSI disks and devices: libvirt's default is an old model."""
+    scsi = [
+        *(disk for disk in domain.disks if disk.bus == "scsi"),
+        *(device for device in domain.host_devices if device.type == "scsi"),
+    ]
     existing_scsi = [item for item in domain.controllers if item.type == "scsi"]
     if scsi and not existing_scsi:
         model = {"vmware": "lsilogic"}.get(context.virt_type)

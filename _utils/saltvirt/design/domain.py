@@ -15,6 +15,7 @@ from saltvirt.design import (
     devices,
     disks,
     features,
+    filesystems,
     graphics,
     hostdevs,
     identity,
@@ -246,6 +247,7 @@ def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     devices.apply(spec, domain, context)
     platform_devices.apply(spec, domain, context)
     hostdevs.apply(spec, domain, context)
+    filesystems.apply(spec, domain, context)
     memory.agree(spec, domain)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)

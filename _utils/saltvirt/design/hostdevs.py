@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design import disks
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.tree import child, parse
@@ -26,6 +27,11 @@ def build(spec: HostDeviceSpec, context: Context) -> HostDevice:
         return of_node_device(xml, spec.name)
     if spec.type == "usb":
         return _usb(spec.vendor or 0, spec.product or 0)
+    if spec.type == "scsi":
+        device = HostDevice(mode="subsystem", type="scsi", adapter=spec.adapter)
+        address = device.source_address
+        address.bus, address.target, address.unit = spec.bus, spec.target, spec.unit
+        return device
     if spec.type == "mdev":
         device = HostDevice(mode="subsystem", type="mdev", model="vfio-pci")
         device.mdev_uuid = spec.uuid
@@ -78,3 +84,4 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     for device in desired:
         if device.source_key() not in existing:
             domain.host_devices.append(device)
+    disks.controllers(domain, context)

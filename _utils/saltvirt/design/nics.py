@@ -45,7 +45,7 @@ def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = (
         spec = dataclasses.replace(spec, **BRIDGE)
     nic = Interface(type=spec.type)
     nic.mac = mac
-    nic.model = model(spec, context)
+    nic.model = None if spec.type == "hostdev" else model(spec, context)
     edit(nic, spec)
     return nic
 
@@ -74,6 +74,9 @@ def edit(nic: Interface, spec: NicSpec) -> None:
         nic.network = nic.bridge = nic.dev = nic.mode = None
         if spec.type in _SOURCE_FIELDS:
             setattr(nic, _SOURCE_FIELDS[spec.type], spec.source)
+        elif spec.type == "hostdev" and spec.source:
+            nic.device_managed, nic.model = True, None
+            nic.device_address.set_pci_name(spec.source)
     if spec.type == "direct":
         nic.mode = spec.mode or nic.mode or "bridge"
     put(nic, spec)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from saltvirt.xml.base import Element
     from saltvirt.xml.devices.controller import Controller
     from saltvirt.xml.devices.disk import Disk
+    from saltvirt.xml.devices.filesystem import Filesystem
     from saltvirt.xml.devices.graphics import Graphics
     from saltvirt.xml.devices.interface import Interface
     from saltvirt.xml.domain.domain import Domain
@@ -43,7 +44,7 @@ _NIC_PARTS = {
     "virtualport": {"virtualport"}, "port": {"isolated_port"},
 }  # fmt: skip
 # kinds of devices that libvirt adds itself: additional ones are not a difference
-ADDED = ("controllers", "inputs", "filesystems", "channels")
+ADDED = ("controllers", "inputs", "channels")
 # argument: its devices, usually at most one
 SINGLE = {
     "panic": "panics", "sound": "sounds", "video": "videos", "iommu": "iommus", "vsock": "vsocks",
@@ -77,6 +78,7 @@ def changes(
         *_nics(desired, actual, removed or {}),
         *_graphics(desired, actual),
         *_host_devices(desired, actual),
+        *_filesystems(desired, actual),
     ]
     for word, name in SINGLE.items():
         result.extend(_single(word, list(getattr(desired, name)), list(getattr(actual, name))))
@@ -195,7 +197,7 @@ def _nics(
         new, old = normal.devices(nic, existing, removed.get(path, ()))
         names = _differing(new, old)
         kinds = {nic.type, existing.type}
-        fixed = "direct" in kinds or (len(kinds) > 1 and not kinds <= _NIC_KINDS)
+        fixed = bool(kinds & {"direct", "hostdev"}) or (len(kinds) > 1 and not kinds <= _NIC_KINDS)
         live_names = [name for name in names if name in NIC_LIVE and not fixed]
         text = _text(nic) if live_names == names else _only(live_names, nic, existing)
         for name in names:
@@ -278,6 +280,26 @@ def _host_devices(desired: Domain, actual: Domain) -> Iterator[Change]:
             yield Change("host_devices", path, None, list(key), "attach", True, text)
 
 
+def _filesystems(desired: Domain, actual: Domain) -> Iterator[Change]:
+    """None is live: libvirtd 9.0 crashes when it attaches one to a running guest."""
+    existing = {item.target: item for item in actual.filesystems}
+    requested = {item.target: item for item in desired.filesystems}
+    for tag in [*existing, *(tag for tag in requested if tag not in existing)]:
+        new, old, path = requested.get(tag), existing.get(tag), f"filesystems:{tag}"
+        if new is not None and old is not None:
+            after, before = normal.devices(new, old)
+            for name in _differing(after, before):
+                yield Change("filesystems", f"{path}:{name}", before.get(name), after.get(name))
+        elif new is not None:
+            yield Change("filesystems", path, None, _folder(new), "attach", xml=_text(new))
+        elif old is not None:
+            yield Change("filesystems", path, _folder(old), None, "detach", xml=_text(old))
+
+
+def _folder(item: Filesystem) -> str | None:
+    return item.source_dir or item.source_file or item.source_dev
+
+
 def _single(word: str, desired: list[Any], actual: list[Any]) -> Iterator[Change]:
     """Compare devices of which a guest usually has one: in their order, the settings of each."""
     live = word == "vsock"
@@ -328,7 +350,7 @@ def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Cha
             yield Change(name, name, None, _text(device), "attach", live, _text(device))
         else:
             unmatched.remove(hit)
-    if name in ("channels", "filesystems"):
+    if name == "channels":
         for device in unmatched:
             yield Change(name, name, _text(device), None, "detach", xml=_text(device))
 

@@ -52,6 +52,7 @@ _FILLED = {
     "memballoon": ("stats_period_s", "autodeflate", "free_page_reporting"),
     "controller": ("model", "ports"),
     "input": ("bus",),
+    "filesystem": ("type", "access_mode", "driver_type", "driver_format"),
     "cpu": ("mode", "model", "check", "match", "fallback", "migratable", "vendor"),
     "os": ("machine", "arch", "loader_type", "loader_readonly", "loader_secure", "nvram",
            "nvram_template", "smbios", "firmware_features"),

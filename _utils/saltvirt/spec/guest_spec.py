@@ -13,6 +13,8 @@ from saltvirt.spec.cpu import CpuSpec, parse_cpu
 from saltvirt.spec.deploy import DeploySpec
 from saltvirt.spec.disk import DiskSpec
 from saltvirt.spec.features import parse_features
+from saltvirt.spec.filesystem import FilesystemSpec
+from saltvirt.spec.filesystem import parse as parse_filesystems
 from saltvirt.spec.graphics import GraphicsSpec, parse_graphics
 from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.memory import MemorySpec, parse_memory
@@ -83,6 +85,7 @@ class GuestSpec:
     host_devices: list[HostDeviceSpec] | None = _key(
         _optional(values.list_of(HostDeviceSpec.parse_any))
     )
+    filesystems: list[FilesystemSpec] | None = _key(_optional(parse_filesystems))
     tpm: devices.TpmSpec | str | None = _key(devices.tpm)
     rng: devices.RngSpec | str | None = _key(devices.rng)
     watchdog: devices.WatchdogSpec | str | None = _key(devices.watchdog)

@@ -10,10 +10,11 @@ from typing import Any
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested
+from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 from saltvirt.xml.devices.interface import Interface
 
-TYPES = ("bridge", "network", "direct", "user", "ethernet")
+TYPES = ("bridge", "network", "direct", "user", "ethernet", "hostdev")
 
 
 def _target(value: Any, argument: str) -> str:
@@ -97,7 +98,22 @@ class NicSpec(Spec):
     def check(self, argument: str) -> None:
         if self.mode and self.type != "direct":
             raise InvalidInput(f"{argument}: mode is for interfaces of type direct")
+        if self.type == "hostdev":
+            self._check_device(argument)
         if self.isolated and self.type not in (None, "bridge", "network"):
             raise InvalidInput(f"{argument}: isolated is for interfaces of a bridge or network")
         if self.type in ("bridge", "network", "direct") and not self.source:
             raise InvalidInput(f"{argument}: source is missing: the name of the {self.type}")
+
+    def _check_device(self, argument: str) -> None:
+        """Check an interface that is a virtual function of the host's network card."""
+        device = HostDeviceSpec.parse_any(self.source or "", f"{argument}:source")
+        if device.type != "pci":
+            raise InvalidInput(
+                f"{argument}: source {self.source!r} is not a PCI address such as 0000:03:10.1"
+            )
+        numbers = device.domain, device.bus, device.slot, device.function
+        self.source = "{:04x}:{:02x}:{:02x}.{:x}".format(*(number or 0 for number in numbers))
+        for word in ("bandwidth", "mtu", "queues", "target", "filter", "link"):
+            if getattr(self, word):
+                raise InvalidInput(f"{argument}: {word} is not for a device of the host")

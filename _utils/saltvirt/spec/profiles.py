@@ -153,11 +153,11 @@ def _means_existing(nic: Any) -> bool:
 
 
 def _source(nic: Any) -> Any:
-    """``bridge: br0`` as ``type: bridge``, ``source: br0``; also network and direct."""
+    """``bridge: br0`` as ``type: bridge``, ``source: br0``; also network, direct and hostdev."""
     if not isinstance(nic, dict):
         return nic
     nic = copy.deepcopy(nic)
-    for kind in ("bridge", "network", "direct"):
+    for kind in ("bridge", "network", "direct", "hostdev"):
         if kind in nic:
             nic["source"], nic["type"] = nic.pop(kind), kind
     return nic
@@ -171,6 +171,8 @@ def _complete(nic: Device, defaults: Mapping[str, Any]) -> Device:
     for key, value in defaults.items():
         if key == "source" and nic.get("type") != defaults.get("type"):
             continue
+        if key == "model" and nic.get("type") == "hostdev":
+            continue  # the device has its own
         if not nic.get(key):
             nic[key] = value
     return nic

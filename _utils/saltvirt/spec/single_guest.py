@@ -6,7 +6,7 @@ from typing import Any
 
 # arguments with dictionaries: their keys
 _KEYS = {
-    "interfaces": ("mac", "addresses", "target"),
+    "interfaces": ("mac", "addresses", "target", "hostdev"),
     "disks": ("source_file", "source", "wwn"),
     "graphics": ("port", "tls_port"),
     "vsock": ("cid",),

@@ -80,7 +80,8 @@ def _shared_resources(devices: Element) -> Iterator[str]:
                 yield f"the {node.get('type')} {endpoint} of a serial port or channel"
         for log in node.findall("log"):
             yield f"the log {log.get('file')}"
-    if devices.find("hostdev") is not None:
+    hostdevs = [*devices.findall("hostdev"), *devices.findall("interface[@type='hostdev']")]
+    if hostdevs:
         yield "devices of the host"
 
 
@@ -141,6 +142,8 @@ class CloneBuilder(GuestBuilder):
             self.tools.warn(
                 f"{new} has {resource}, as {old} has: change one of them before both run"
             )
+        for serial in self.model.need().iterfind("sysinfo/system/entry[@name='serial']"):
+            self.tools.warn(f"{new} has the serial number of {old}, {serial.text}")
         if self.model.need().find("devices/tpm/backend[@type='emulator']") is not None:
             self.tools.warn(
                 f"{new} has an empty TPM: secrets sealed to the TPM of {old} cannot be opened"

@@ -33,3 +33,17 @@ class PciAddress(Address):
         self.bus = f"0x{bus:02x}"
         self.slot = f"0x{slot:02x}"
         self.function = f"0x{function:x}"
+
+    def pci_name(self) -> str | None:
+        """The PCI address as text, such as ``0000:03:00.0``; None if there is none."""
+        if not self:
+            return None
+        numbers = self.domain or 0, self.bus or 0, self.slot or 0, self.function or 0
+        return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)
+
+    def set_pci_name(self, name: str) -> None:
+        """Set the PCI address from text, as :meth:`pci_name` returns it."""
+        domain, bus, rest = name.split(":")
+        slot, function = rest.split(".")
+        self.type = "pci"
+        self.set_pci(*(int(part, 16) for part in (domain, bus, slot, function)))

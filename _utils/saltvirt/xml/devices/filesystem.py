@@ -14,6 +14,7 @@ class Filesystem(Device):
     access_mode = Prop("@accessmode")
     driver_type = Prop("driver/@type")
     driver_format = Prop("driver/@format")
+    cache_mode = Prop("binary/cache/@mode")
     source_dir = Prop("source/@dir")
     source_file = Prop("source/@file")
     source_dev = Prop("source/@dev")

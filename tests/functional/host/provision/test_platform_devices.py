@@ -10,6 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.design.plain_data import plain
+from saltvirt.host.provision.update import stored
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import MAC, SYSTEM, host  # noqa: F401
 
@@ -135,3 +136,49 @@ def test_sysinfo_and_the_scsi_controller(host):  # noqa: F811
         "controllers:scsi0:iothread": (1, None),
         "controllers:scsi0:queues": (2, None),
     }
+
+
+def test_folders_of_the_host(host, tmp_path):  # noqa: F811
+    folders = [{"source": str(tmp_path), "target": name} for name in ("one", "two")]
+    host.init(filesystems=folders[:1], start=False)
+    dom = host.conn.lookupByName("g1")
+    assert host.update(filesystems=folders[:1])["changes"] == []
+    assert stored(dom).memory_backing.access == "shared"
+    answer = apply_twice(host, filesystems=[*folders[:1], {**folders[1], "driver": "9p"}])
+    assert paths(answer) == {"filesystems:two": (None, str(tmp_path))}
+    answer = apply_twice(host, filesystems=[{**folders[0], "cache": "always"}])
+    assert paths(answer) == {
+        "filesystems:two": (str(tmp_path), None),
+        "filesystems:one:cache_mode": (None, "always"),
+    }
+    assert paths(apply_twice(host, filesystems=[])) == {"filesystems:one": (str(tmp_path), None)}
+    with pytest.raises(errors.InvalidInput, match="requested twice"):
+        host.update(filesystems=[folders[0], folders[0]])
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/lib/qemu/virtiofsd"), reason="no virtiofsd")
+def test_a_folder_of_a_running_guest(host, tmp_path):  # noqa: F811
+    folder = {"source": str(tmp_path), "target": "one"}
+    host.init(filesystems=[folder])
+    assert [item.target for item in host.running().filesystems] == ["one"]
+    answer = apply_twice(host, filesystems=[folder, {**folder, "target": "two"}])
+    assert [change["live"] for change in answer["changes"]] == [False]
+    assert any("filesystems:two" in text for text in answer["pending"])
+
+
+def test_a_scsi_device_and_a_virtual_function_are_accepted(host):  # noqa: F811
+    nic = {"name": "eth1", "hostdev": "0000:03:10.1", "vlan": 42, "mac": "52:54:00:00:00:07"}
+    disk = {"type": "scsi", "adapter": "scsi_host9", "bus": 0, "target": 0, "unit": 0}
+    host.init(host_devices=[disk], interfaces=[nic], start=False)
+    again = {"host_devices": [disk], "interfaces": [nic]}
+    assert host.update(**again)["changes"] == []
+    dom = host.conn.lookupByName("g1")
+    assert (stored(dom).interfaces[0].type, stored(dom).interfaces[0].model) == ("hostdev", None)
+    assert [item.model for item in stored(dom).controllers if item.type == "scsi"] == [
+        "virtio-scsi"
+    ]
+    bridge = {"name": "eth1", "type": "user", "mac": "52:54:00:00:00:07"}
+    apply_twice(host, host_devices=[], interfaces=[bridge])
+    assert not len(stored(dom).host_devices)
+    apply_twice(host, interfaces=[nic])
+    assert stored(dom).interfaces[0].source == "0000:03:10.1"
