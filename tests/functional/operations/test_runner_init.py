@@ -75,6 +75,7 @@ DELIVERED = {
     "approve_key", "autosign_grains", "autostart", "config", "enable_qcow", "grains",
     "guest_agent", "host_devices",
     "image_hash", "install", "machine", "overlay", "pcie_ports", "pillar", "priv_key",
+    "filesystems", "iommu", "panic", "scsi_controller", "sound", "sysinfo", "video", "vsock",
     "pub_key", "saltenv", "seed", "seed_cmd", "start", "startup_states", "user_data",
 }  # fmt: skip
 
