@@ -221,6 +221,17 @@ def test_usage_is_beside_the_allocation_with_its_last_hour(inside, api):
     inside.until_text("network 512 KiB/s", ".trends.wide")
 
 
+LEARN = """
+return import("/static/usage.js").then(({learn, host_usage}) => {
+    for (const at of [9e6, 7e6, 8e6, 1e6, 9e6]) learn({hosts: {made: {cpus: at}}}, at);
+    return host_usage("made").map((one) => one.at);
+});"""
+
+
+def test_samples_are_in_their_order_for_an_hour(inside):
+    assert inside.run(LEARN) == [7e6, 8e6, 9e6]
+
+
 def test_who_may_not_see_the_usage_is_asked_of_it_once(page, api):
     api.refuses = {"top"}
     login(page)

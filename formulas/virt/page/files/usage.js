@@ -24,8 +24,10 @@ export const latest = (samples) => samples[samples.length - 1] || null;
 export const series = (samples, read) => samples.map((one) => ({ at: one.at, value: read(one) }));
 
 function add(map, key, sample) {
-  const kept = list(map, key).filter((one) => sample.at - one.at < HOUR_MS);
-  map.set(key, [...kept, sample]);
+  // the engine sends samples that are older than the page's own
+  const all = [...list(map, key).filter((one) => one.at !== sample.at), sample].sort((a, b) => a.at - b.at);
+  const newest = all[all.length - 1].at;
+  map.set(key, all.filter((one) => newest - one.at < HOUR_MS));
 }
 
 /** Add the answer of virt.top. */
