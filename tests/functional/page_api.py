@@ -57,6 +57,7 @@ class Api(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
         self.valid, self.has_events, self.has_novnc, self.cuts = True, True, True, False
+        self.methods, self.maintenance = ["file", "pam"], {}
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
         self.connections = []
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -121,7 +122,8 @@ class Api(http.server.ThreadingHTTPServer):
         return {host: _queried(guests) for host, guests in self.hosts.items()}
 
     def do_host_info(self, _arguments):
-        return {host: _info(guests) for host, guests in self.hosts.items()}
+        return {host: {**_info(guests), "maintenance": self.maintenance.get(host)}
+                for host, guests in self.hosts.items()}  # fmt: skip
 
     def do_top(self, _arguments):
         return {"top": {"hosts": {host: _used(guests) for host, guests in self.hosts.items()}}}
@@ -191,32 +193,60 @@ class Api(http.server.ThreadingHTTPServer):
         return {arguments["name"]: {"host": "hyper3", "title": title, "table": [columns, *rows]}}
 
     def do_init(self, arguments):
-        name = arguments["name"]
+        answers = {}
+        for name in arguments["name"].split(","):
+            answers |= self.create(name, arguments)
+        return answers
+
+    def create(self, name, arguments):
         if self.named(name)[0]:
-            return failed(name, f"'{name}' is there already, on {self.named(name)[0]}")
+            return failed(name, f"name '{name}' is there already, on {self.named(name)[0]}")
         if arguments.get("test"):
             return {name: {"result": None, "comment": f"{name} would be created on hyper3"}}
-        for percent in (30, 80):
-            message = f"copying disk system: {percent} %"
-            self.tell(f"salt/virt/{name}/init/copy", {"message": message, "percent": percent})
+        for step, percent in (("placed", None), ("copy", 30), ("copy", 100), ("seed", None)):
+            data = {"message": f"{step} of disk system", "percent": percent}
+            self.tell(f"salt/virt/{name}/init/{step}", data)
         self.hosts["hyper3"][name] = {
             "cpu": int(arguments["cpu"]), "mem": 1024 * 2048, "state": "running", "uuid": name,
         }  # fmt: skip
         return done(name, f"{name} is running on hyper3")
 
     def do_ha_status(self, _arguments):
-        rows = [["host", "state", "guests"], ["hyper1", "up", 12], ["hyper2", "up", 11]]
-        return {"ha": {"result": True, "comment": "2 hosts are up, all guests would find room",
-                       "table": rows}}  # fmt: skip
+        hosts = {
+            name: {"state": "up", "reason": "", "watchdog": "armed", "fences": ["fence_ipmilan"],
+                   "moved": dict.fromkeys(list(guests)[:2], "hyper3"), "unplaced": []}
+            for name, guests in self.hosts.items()
+        }  # fmt: skip
+        guests = {
+            name: {"state": "started", "desired_state": "started", "host": host, "priority": 0,
+                   "may_run_on": list(self.hosts), "binding": "", "reason": ""}
+            for host, guests in self.hosts.items() for name in list(guests)[:2]
+        }  # fmt: skip
+        return {"ha": {
+            "result": True, "comment": f"armed: {len(hosts)} hosts, {len(guests)} guests",
+            "configured": True, "armed": True, "engine": {"running": True, "leader": "master1"},
+            "quorum": {"members": len(hosts), "heard": len(hosts), "needed": 3}, "problems": [],
+            "hosts": hosts, "guests": guests,
+            "rules": {"webs": {"guests": list(guests)[:2], "kind": "anti_affinity", "hosts": {},
+                               "strict": True}},
+        }}  # fmt: skip
+
+    def do_ha_simulate(self, arguments):
+        lost = arguments["lose"]
+        first, second, *_ = [*self.hosts[lost], "a", "b"]
+        return failed(
+            lost, f"if {lost} failed, 1 guest would be started elsewhere, 1 nowhere",
+            moved={first: "hyper3"}, unplaced={second: HOSTILE},
+        )  # fmt: skip
 
     def do_certs(self, _arguments):
-        rows = [
-            ["host", "certificate", "until", "days left", ""],
-            ["hyper1", "server", "2027-02-01", 69, None],
-            ["hyper2", "server", "2026-12-01", 7, None],
-        ]  # fmt: skip
+        def host(end):
+            return {"certificates": {"server": {"not_after": f"{end}T00:00:00Z",
+                                                "renewed": "2026-11-20"}}}  # fmt: skip
+
         wrong = {"hyper2": "server: it was to be renewed 3 days ago: apply virt.keys"}
-        return {"certificates": {"table": rows, "hosts": {}}, "problems": wrong, "retcode": 1}
+        hosts = {"hyper1": host("2027-02-01"), "hyper2": host("2026-12-01")}
+        return {"certificates": {"hosts": hosts}, "problems": wrong, "retcode": 1}
 
     def do_backups(self, arguments):
         one = {"backup_id": "1", "guest": arguments.get("name", "web1"), "host": "hyper1",
@@ -225,16 +255,70 @@ class Api(http.server.ThreadingHTTPServer):
         return {"vault": [one]}
 
     def do_migrate_unfinished(self, _arguments):
-        return {"unfinished": {"result": True, "comment": "no migration is unfinished"}}
+        return {
+            "unfinished": {"result": True, "comment": "no migration is unfinished", "hosts": {}}
+        }
 
     def do_repair(self, _arguments):
-        return {"repair": {"result": True, "comment": "no leftovers"}}
+        return {"repair": {"result": None, "comment": "no leftovers", "findings": [],
+                           "table": [["what", "is wrong", "repairing", "command"]]}}  # fmt: skip
+
+    def do_networks(self, _arguments):
+        one = {"active": True, "autostart": True, "persistent": True, "forward": "nat",
+               "bridge": "virbr0", "addresses": ["192.168.122.1/24"], "leases": 3}  # fmt: skip
+        found = {
+            name: {"networks": {"default": {**one, "guests": list(guests)[:2]}},
+                   "bridges": {"br0": {"guests": list(guests)}}}
+            for name, guests in self.hosts.items()
+        }  # fmt: skip
+        return {"networks": {"hosts": {**found, "hyper9": {"error": "hyper9 does not respond"}}}}
+
+    def do_pools(self, _arguments):
+        one = {"type": "dir", "state": "running", "capacity": 1 << 40, "allocation": 900 << 30,
+               "free": 124 << 30, "autostart": True, "persistent": True,
+               "target_path": "/srv/images"}  # fmt: skip
+        return {"pools": {"hosts": {name: {"pools": {"images": one}} for name in self.hosts}}}
+
+    def do_images(self, _arguments):
+        cached = {"path": "/srv/salt-images/1.qcow2", "source": "salt://debian.qcow2",
+                  "format": "qcow2", "size_bytes": 2 << 30, "fetched": "2026-11-20"}  # fmt: skip
+        guests = list(self.hosts["hyper1"])[:2]
+        return {"images": {
+            "hosts": {"hyper1": {"images": {"1.qcow2": {**cached, "used_by": guests}}}},
+            "master": [{"source": "salt://debian.qcow2", "size_bytes": 2 << 30, "cached_on": []},
+                       {"source": f"salt://{HOSTILE}", "size_bytes": 1 << 30, "cached_on": []}],
+        }}  # fmt: skip
+
+    def do_maintenance(self, arguments):
+        host, on = arguments["host"], arguments["state"] == "on"
+        if arguments.get("test"):
+            return {host: {"result": None, "comment": f"{host} would get no new guests"}}
+        self.maintenance[host] = arguments.get("reason", "maintenance") if on else None
+        return done(host, f"{host} is {'' if on else 'no longer '}in maintenance")
+
+    def do_rebalance(self, arguments):
+        name = next(iter(self.hosts["hyper1"]))
+        if arguments.get("apply"):
+            self.hosts["hyper3"][name] = self.hosts["hyper1"].pop(name)
+            return done("rebalance", "rebalanced")
+        rows = [["guest", "from", "to", "score after"], [name, "hyper1", "hyper3", 0.04],
+                ["db99", None, None, "it has a local disk"]]  # fmt: skip
+        return {"rebalance": {
+            "result": None, "comment": "1 move; the score is 0.213, moves begin at 0.1",
+            "changes": {"moved": {name: "hyper3"}}, "score": 0.213, "table": rows,
+            "stay": {"db99": "it has a local disk"},
+        }}  # fmt: skip
 
     def do_log(self, arguments):
         entry = {"time": "2026-11-28T19:00:00Z", "seconds": 4.2, "user": "ops", "verb": "snapshot",
                  "guest": arguments.get("name"), "host": "hyper1", "result": True,
                  "comment": HOSTILE}  # fmt: skip
-        return {"log": {"entries": [entry]}}
+        if arguments.get("name"):
+            return {"log": {"entries": [entry]}}
+        one = {**entry, "seconds": 42, "user": "root", "verb": "migrate", "guest": "web1",
+               "comment": "web1 was moved to hyper2"}  # fmt: skip
+        wrong = {**one, "verb": "start", "user": HOSTILE, "result": False, "comment": HOSTILE}
+        return {"log": {"entries": [one, wrong]}}
 
 
 def _queried(guests):
@@ -263,7 +347,8 @@ def _info(guests):
         "cpus": 32, "vcpus_used": vcpus, "vcpus_free": 128 - vcpus, "memory_mib": 131072,
         "memory_used_mib": used, "memory_free_mib": max(0, 131072 - used), "disk_gib": 1800.0,
         "disk_free_gib": 1800.0 - 8 * len(guests), "guests": len(guests), "types": ["kvm"],
-        "maintenance": None,
+        "creating": [name for name, one in guests.items() if one.get("creating")],
+        "disk_profiles": ["default", "fast"], "nic_profiles": ["default"],
     }  # fmt: skip
 
 
@@ -289,9 +374,9 @@ def done(name, comment):
     return {name: {"result": True, "comment": comment, "changes": {}}}
 
 
-def failed(name, comment):
+def failed(name, comment, **more):
     """As they answer when they fail."""
-    return {name: {"result": False, "comment": comment}, "retcode": 1}
+    return {name: {"result": False, "comment": comment, **more}, "retcode": 1}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -316,6 +401,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/page":
             return self.file("index.html")
+        if self.path == "/static/login.json" and self.server.methods:
+            return self.answer(200, {"methods": self.server.methods})
         if self.path.startswith("/static/"):
             return self.file(self.path.removeprefix("/static/"))
         if self.path == "/events" and self.allowed() and self.server.has_events:

@@ -1,16 +1,33 @@
-// The deployment of a guest, and the explanation of its placement.
+// The deployment of guests: their arguments, where placement would create them and why, and the start.
 
-import { call } from "./api.js";
-import { button, dialog, fill, h, line, save, saved, say } from "./dom.js";
-import { number, verdict } from "./model.js";
+import { call, LoggedOut } from "./api.js";
+import { button, fill, h, line, save, saved, say } from "./dom.js";
+import { by_source } from "./images.js";
+import { natural, number, verdict } from "./model.js";
+import { names, placement, SIZES, unplaced_arguments } from "./deploy_model.js";
+import { go } from "./router.js";
 import { act, state } from "./store.js";
 
-const PARTS = ["memory", "vcpu", "disk", "image", "labels", "spread"];
+const IMAGE = "salt-virt-image";
 
-function field(id, label, more = {}, help = "") {
-  const input = h("input", { id, ...more });
-  return { input, row: h("div", { class: "field" }, h("label", { for: id }, label), input,
-    help ? h("small", null, help) : null) };
+/** A field: `input`, `row`, and `wrong(text)`, which shows an error beside it. words: texts in a
+ * refusal that concern it. */
+function field(id, label, { help = "", words = [], input = null, ...more } = {}) {
+  const made = input || h("input", { id, autocomplete: "off", ...more });
+  const why = h("p", { class: "wrong", id: `${id}-wrong`, hidden: true });
+  made.id = id;
+  made.setAttribute("aria-describedby", `${id}-wrong`);
+  const wrong = (text) => {
+    why.textContent = text;
+    why.hidden = !text;
+    if (text) made.setAttribute("aria-invalid", "true");
+    else made.removeAttribute("aria-invalid");
+  };
+  made.addEventListener("input", () => wrong(""));
+  return {
+    input: made, words: [id, ...words], wrong, value: () => made.value.trim(),
+    row: h("div", { class: "field" }, h("label", { for: id }, label), made, help ? h("small", null, help) : null, why),
+  };
 }
 
 function tick(id, label, on) {
@@ -18,104 +35,215 @@ function tick(id, label, on) {
   return { input, row: h("label", { class: "tick", for: id }, input, label) };
 }
 
-/** The dialog that deploys a guest. */
-export function deploy_dialog() {
-  const name = field("name", "Name", { required: true, autocomplete: "off" }, "also the minion id");
-  const cpu = field("cpu", "vCPUs", { type: "number", min: "1", value: "1", required: true });
-  const mem = field("mem", "Memory", { value: "1G", required: true }, "MiB, or with a unit: 4G");
-  const image = field("image", "Image", { value: saved("salt-virt-image") || "salt://", required: true },
-    "salt://…, https://…, or a path on the host");
-  const disk = field("disk", "Disk profile", { placeholder: "default" });
-  const nic = field("nic", "NIC profile", { placeholder: "default" });
-  const seed = tick("seed", "Install a Salt minion with its key", true);
-  const start = tick("start", "Start it", true);
-  const vnc = tick("vnc", "VNC display", false);
-  const host = h("select", { id: "host" }, h("option", { value: "" }, "automatic"),
-    state.hosts.map((one) => h("option", { value: one.name }, one.name)));
+const options = (all, chosen) => all.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
+
+function all_fields() {
+  const select = (all, chosen = "") => h("select", null, options(all, chosen));
+  return {
+    name: field("name", "Name", { help: "also the minion id", autocapitalize: "none" }),
+    count: field("count", "How many", { type: "number", min: "1", max: "100", value: "1", words: ["several"] }),
+    image: field("image", "Image", { list: "known-images", placeholder: "salt://images/debian-12.qcow2", help: "choose one, or type salt://…, https://… or a path on the host" }),
+    iso: field("iso", "ISO image", { placeholder: "/srv/iso/install.iso", help: "a path on the host; without an image, the guest installs from it", words: ["source_file", "cdrom"] }),
+    cpu: field("cpu", "vCPUs", { type: "number", min: "1", value: "2", words: ["vcpus", "cpus"] }),
+    mem: field("mem", "Memory", { value: "2G", help: "4G, or MiB", words: ["memory"] }),
+    size: field("size", "Disk size", { placeholder: "that of the profile", help: "20G; at least that of the image", words: ["disks"] }),
+    disk: field("disk", "Disk profile", { input: select([["default", "default"]]), words: ["virt:disk", "disk profile"] }),
+    nic: field("nic", "NIC profile", { input: select([["default", "default"]]), words: ["virt:nic", "NIC profile", "interface", "bridge"] }),
+    host: field("host", "Host", { input: select([["", "automatic"]]), words: ["hypervisor"] }),
+    seed: field("seed", "First boot", { input: select([["minion", "install a Salt minion with its key"], ["cloud-init", "cloud-init with your user data"], ["none", "leave the image as it is"]]) }),
+    user_data: field("user_data", "User data", { input: h("textarea", { spellcheck: false, placeholder: "#cloud-config" }), words: ["user-data"] }),
+    owner: field("owner", "Owner", { help: "for virt:rights" }),
+    labels: field("labels", "Labels", { placeholder: "web, production", help: "of the guest, separated by commas" }),
+    start: tick("start", "Start it", true),
+    autostart: tick("autostart", "Start it with its host", false),
+    vnc: tick("vnc", "Display (VNC)", true),
+  };
+}
+
+/** The view. */
+export function deploy_view(page) {
+  const at = all_fields();
+  const known_images = h("datalist", { id: "known-images" });
+  const presets = h("div", { class: "presets wide", role: "group", "aria-label": "Sizes" });
   const said = line();
-  const picture = h("div", { class: "explain" });
-  const form = h("form", { class: "form", novalidate: true },
-    name.row, cpu.row, mem.row, image.row,
-    h("div", { class: "field" }, h("label", { for: "host" }, "Host"), host),
-    disk.row, nic.row, seed.row, start.row, vnc.row);
-  const go = h("button", { type: "submit", class: "primary" }, "Deploy");
-  const made = dialog("Deploy a guest", "wide", form);
-  form.append(said, picture, h("footer", null,
-    button("Where would it go?", explain), button("Cancel", () => made.close()), go));
+  const where = h("ol", { class: "placement", "aria-label": "Hosts" });
+  const deploy_button = h("button", { type: "submit", class: "primary" }, "Deploy");
+  const ask = button("Where would it go?", explain);
+  const group = (legend, ...parts) => h("fieldset", null, h("legend", null, legend), parts);
+  const image_note = h("p", { class: "none wide", hidden: true });
+  const form = h("form", { novalidate: true },
+    group("Guest", at.name.row, at.count.row, at.host.row),
+    group("Size", presets, at.cpu.row, at.mem.row, at.size.row),
+    group("System", at.image.row, known_images, at.iso.row, image_note, at.seed.row, h("div", { class: "wide", hidden: true }, at.user_data.row)),
+    group("Devices", at.disk.row, at.nic.row, at.vnc.row),
+    group("Operation", at.owner.row, at.labels.row, at.start.row, at.autostart.row),
+    h("div", { class: "actions" }, deploy_button, ask));
+  const element = h("section", { class: "sheet" },
+    h("header", null, h("h3", null, "Deploy guests")),
+    h("div", { class: "deploy" }, form, h("aside", { "aria-label": "Check and placement" }, h("h3", null, "Check"),
+      said, where)));
+  let images_at = 0;
+  let named = false;
+
   form.addEventListener("submit", (event) => { event.preventDefault(); deploy(); });
-  name.input.focus();
+  at.name.input.addEventListener("input", () => { named = Boolean(at.name.value()); });
+  at.seed.input.addEventListener("change", () => { at.user_data.row.parentElement.hidden = at.seed.value() !== "cloud-init"; });
+  at.disk.input.addEventListener("change", () => {
+    at.size.input.disabled = at.disk.value() !== "default";
+    if (at.size.input.disabled) at.size.input.value = "";
+  });
+  for (const one of [at.cpu, at.mem, at.size]) one.input.addEventListener("input", mark_preset);
+  fill(presets, SIZES.map((one) => button(one.name, () => {
+    Object.assign(at.cpu.input, { value: String(one.cpu) });
+    Object.assign(at.mem.input, { value: one.mem });
+    if (!at.size.input.disabled) at.size.input.value = one.size;
+    mark_preset();
+  }, "", { "aria-pressed": "false", title: `${one.cpu} vCPUs, ${one.mem} memory, ${one.size} disk` })));
+  fill(said, "The request is checked before anything is created.");
+  at.image.input.value = saved(IMAGE) || "";
+
+  function mark_preset() {
+    SIZES.forEach((one, place) => {
+      const is_it = at.cpu.value() === String(one.cpu) && at.mem.value() === one.mem && at.size.value() === one.size;
+      presets.children[place].setAttribute("aria-pressed", String(is_it));
+    });
+  }
+
+  const taken = () => new Set(state.hosts.flatMap((one) => one.guests.map((guest) => guest.name)));
 
   function given() {
-    const value = (one) => one.input.value.trim();
-    const found = { name: value(name), cpu: number(value(cpu)) || value(cpu), mem: value(mem), image: value(image) };
-    if (host.value) found.host = host.value;
-    if (value(disk)) found.disk = value(disk);
-    if (value(nic)) found.nic = value(nic);
-    if (!seed.input.checked) found.seed = false;
-    if (!start.input.checked) found.start = false;
-    if (vnc.input.checked) found.enable_vnc = true;
+    const found = { name: names(at.name.value(), number(at.count.value()), taken()).join(","),
+      cpu: number(at.cpu.value()) || at.cpu.value(), mem: at.mem.value(), image: at.image.value() || null };
+    for (const [key, value] of [["host", at.host.value()], ["disk", at.disk.value()], ["nic", at.nic.value()]]) {
+      if (value && value !== "default") found[key] = value;
+    }
+    const disks = [];
+    if (at.size.value()) disks.push({ name: "system", size: at.size.value() });
+    if (at.iso.value()) {
+      disks.push({ name: "iso", device: "cdrom", source_file: at.iso.value() });
+      found.boot_dev = ["hd", "cdrom"];
+    }
+    if (disks.length) found.disks = disks;
+    const seed = at.seed.value();
+    if (seed === "none" || !found.image) found.seed = false;
+    else if (seed === "cloud-init") {
+      found.seed = "cloud-init";
+      if (at.user_data.value()) found.user_data = at.user_data.input.value;
+    }
+    if (!at.start.input.checked) found.start = false;
+    if (at.autostart.input.checked) found.autostart = true;
+    if (at.vnc.input.checked) found.enable_vnc = true;
     return found;
   }
 
-  async function explain() {
-    said.className = "line";
-    said.textContent = "Querying all hosts …";
-    fill(picture);
-    const { seed: _seed, start: _start, enable_vnc: _vnc, ...wanted } = given();
-    try {
-      const found = verdict(await call("explain", wanted), wanted.name);
-      said.textContent = found.title || found.comment || "";
-      said.classList.toggle("bad", !found.host);
-      fill(picture, explained(found.table || []));
-    } catch (exc) {
-      say(said, { result: false, comment: exc.message });
+  /** Show a refusal beside the fields that it concerns, and completely in the status line. */
+  function refuse(comment) {
+    say(said, { result: false, comment });
+    let first = null;
+    for (const part of String(comment).split(/; |\n/)) {
+      const one = Object.values(at).find(({ words }) => words && words.some((word) => new RegExp(`(^|[\\s'"])${word}($|[\\s:'",])`, "i").test(part)));
+      if (!one) continue;
+      one.wrong(part);
+      first = first || one;
     }
+    if (first) first.input.focus();
+  }
+
+  /** Whether the fields can be sent; shows what is missing. */
+  function complete() {
+    for (const one of Object.values(at)) if (one.wrong) one.wrong("");
+    const missing = [];
+    const miss = (one, text) => { one.wrong(text); missing.push([one, text]); };
+    if (!at.name.value()) miss(at.name, "give the guest a name");
+    if (!/^[1-9]\d*$/.test(at.cpu.value())) miss(at.cpu, "a number of vCPUs, at least 1");
+    if (!/^\d+(\.\d+)?\s*[kmgt]?i?b?$/i.test(at.mem.value())) miss(at.mem, "MiB, or a size with a unit such as 2G");
+    if (at.size.value() && !/^\d+(\.\d+)?\s*[kmgt]?i?b?$/i.test(at.size.value())) miss(at.size, "MiB, or a size with a unit such as 20G");
+    if (!at.image.value() && !at.iso.value()) miss(at.image, "choose an image, or an ISO image to install from");
+    if (!missing.length) return true;
+    say(said, { result: false, comment: "Some fields need a value." });
+    fill(where);
+    missing[0][0].input.focus();
+    return false;
+  }
+
+  async function asked(fun, kwarg, about, text) {
+    said.className = "line";
+    said.textContent = text;
+    for (const one of [ask, deploy_button]) one.disabled = true;
+    try {
+      return verdict(await call(fun, kwarg), about);
+    } catch (exc) {
+      if (exc instanceof LoggedOut) page.ended(exc.message);
+      return { result: false, comment: exc.message };
+    } finally {
+      for (const one of [ask, deploy_button]) one.disabled = false;
+    }
+  }
+
+  async function explain() {
+    if (!complete()) return;
+    const wanted = unplaced_arguments(given());
+    const found = await asked("explain", wanted, wanted.name, "Querying all hosts …");
+    if (found.result === false && !found.table) { refuse(found.comment); return; }
+    say(said, { result: Boolean(found.host), comment: found.title || found.comment || "" });
+    fill(where, placement(found.table || []).map((one) => h("li", { class: one.rejected ? "rejected" : "" },
+      h("strong", null, one.host), one.badge ? h("span", { class: `badge ${one.rejected ? "bad" : "good"}` }, one.badge) : null,
+      h("p", { class: "why" }, one.why))));
   }
 
   async function deploy() {
+    if (!complete()) return;
     const wanted = given();
-    said.className = "line";
-    said.textContent = "Checking the request …";
-    go.disabled = true;
-    const plan = await call("init", { ...wanted, test: true }).then((data) => verdict(data, wanted.name))
-      .catch((exc) => ({ result: false, comment: exc.message }));
-    go.disabled = false;
+    const plan = await asked("init", { ...wanted, test: true }, wanted.name, "Checking the request …");
+    if (plan.result === false) { refuse(plan.comment); return; }
     say(said, plan);
-    if (plan.result === false) return;
-    save("salt-virt-image", wanted.image);
-    made.close();
-    act("init", wanted.name, wanted, [], true);
+    save(IMAGE, at.image.value());
+    const marks = [["set_owner", "owner", at.owner.value()],
+      ["label", "labels", at.labels.value().split(",").map((one) => one.trim()).filter(Boolean)]];
+    at.name.input.value = "";
+    named = false;
+    go("jobs");
+    const end = await act("init", wanted.name, wanted, [], true);
+    if (end.result === false) return;
+    for (const name of wanted.name.split(",")) {
+      for (const [fun, key, value] of marks) if (value.length) await act(fun, name, { name, [key]: value });
+    }
   }
 
-  return made;
-}
-
-/** The table of virt.explain as bars: the parts of each host's score, or why it was rejected. */
-export function explained(rows) {
-  const [head, ...body] = rows;
-  if (!body.length) return [];
-  const at = Object.fromEntries(head.map((one, place) => [one, place]));
-  const most = Math.max(0.01, ...body.map((row) => PARTS
-    .reduce((all, part) => all + Math.max(0, number(row[at[part]])), 0)));
-  const legend = h("ul", { class: "legend" }, PARTS.map((part) => h("li", null, h("i", { class: `part ${part}` }), part)));
-  const lines = body.map((row) => {
-    const out = row[at["rejected by"]];
-    if (out) {
-      return h("li", { class: "rejected" }, h("strong", null, row[at.host]),
-        h("span", { class: "badge" }, out), h("span", null, row[at.reason] || ""));
+  async function look_images() {
+    images_at = Date.now();
+    try {
+      const all = by_source(await call("images"));
+      fill(known_images, all.map((one) => h("option", { value: one.source }, one.on.length ? `cached on ${one.on.join(", ")}` : "")));
+      image_note.hidden = all.length > 0;
+      image_note.textContent = "No image is known: copy one to the file_roots of the master, or type an https:// address.";
+      if (!at.image.value() && all.length === 1) at.image.input.value = all[0].source;
+    } catch (exc) {
+      if (exc instanceof LoggedOut) page.ended(exc.message);
     }
-    const bars = PARTS.filter((part) => number(row[at[part]]) > 0).map((part) => {
-      const bar = h("i", { class: `part ${part}` });
-      bar.style.width = `${(number(row[at[part]]) / most) * 100}%`;
-      return bar;
-    });
-    const text = PARTS.map((part) => `${part} ${row[at[part]] ?? 0}`).join(", ");
-    return h("li", null, h("strong", null, row[at.host]),
-      h("span", { class: "score", role: "img", "aria-label": `score ${row[at.score]}: ${text}`, title: text }, bars),
-      h("span", { class: "value" }, row[at.score] ?? ""));
-  });
-  return [legend, h("ol", { class: "scores" }, lines.sort((a, b) => order(a) - order(b)))];
+  }
+
+  function choices(one, all) {
+    const before = one.value();
+    const key = JSON.stringify(all);
+    if (one.drawn === key) return;
+    one.drawn = key;
+    fill(one.input, options(all, before));
+  }
+
+  return {
+    element,
+    draw(hosts) {
+      const profiles = (key) => [...new Set(["default", ...hosts.flatMap((one) => one[key] || [])])].sort(natural).map((one) => [one, one]);
+      choices(at.disk, profiles("disk_profiles"));
+      choices(at.nic, profiles("nic_profiles"));
+      choices(at.host, [["", "automatic: where it fits best"], ...hosts.filter((one) => !one.error)
+        .map((one) => [one.name, one.maintenance ? `${one.name} (in maintenance)` : one.name])]);
+      if (!named && !at.name.value() && state.at) at.name.input.placeholder = names("guest", 1, taken())[0];
+    },
+    show(_parts, query) {
+      if (query.get("image")) at.image.input.value = query.get("image");
+      if (Date.now() - images_at > 60000) look_images();
+    },
+  };
 }
-
-const order = (element) => (element.className === "rejected" ? 1 : 0);
-

@@ -1,7 +1,6 @@
 // The page: its session, its frame and its navigation.
 
 import { forget, logout, who } from "./api.js";
-import { deploy_dialog } from "./deploy.js";
 import { button, fill, h, save, saved } from "./dom.js";
 import { strip_view } from "./jobs.js";
 import { login_view } from "./login.js";
@@ -83,7 +82,7 @@ function cloud_view() {
   fill(document.body,
     h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "Skip to content"),
     h("header", { class: "top" }, nav.menu, h("h1", null, h("a", { href: href("hosts") }, "Salt Virt")),
-      words, button("Deploy…", deploy_dialog, "primary"),
+      words, button("Deploy…", () => go("deploy"), "primary"),
       live, shade, h("span", { class: "user" }, who().user), button("Log out", out, "quiet")),
     h("div", { class: "frame" }, nav.element, h("div", { class: "content" }, totals, body)), strip.element, said);
 

@@ -15,6 +15,7 @@ function host(name, asked, info) {
   const known = info && !info.error ? info : null;
   const guests = Object.entries((asked && asked.vm_info) || {})
     .map(([guest_name, one]) => guest(guest_name, name, one || {}))
+    .map((one) => (known && texts(known.creating).includes(one.name) ? { ...one, state: "creating" } : one))
     .sort((a, b) => natural(a.name, b.name));
   const promised = sum(guests.map((one) => one.memory));
   const memory = known ? known.memory_used_mib + known.memory_free_mib
@@ -31,10 +32,13 @@ function host(name, asked, info) {
     cpus: number(of.cpus) || (known ? known.cpus : 0),
     physical: number(of.phymemory) || (known ? known.memory_mib : 0),
     types: known ? known.types || [] : [],
+    disk_profiles: texts(known && known.disk_profiles), nic_profiles: texts(known && known.nic_profiles),
     maintenance: known && known.maintenance ? reason(known.maintenance) : "",
     running: guests.filter((one) => one.state === "running").length,
   };
 }
+
+const texts = (found) => (Array.isArray(found) ? found.map(String) : []);
 
 /** The guests that a host had when it last responded, and the time. */
 function last_seen(said) {
@@ -79,10 +83,17 @@ export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s
 export function verdict(data, about) {
   const named = data && data[about];
   const summary = Object.values(data || {}).find((one) => one && one.summary === true);
-  const found = named && typeof named === "object" ? named : summary
-    || Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
-      .map(([, one]) => one)[0];
+  const all = Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
+    .map(([, one]) => one);
+  const found = named && typeof named === "object" ? named : summary || (all.length > 1 ? together(all) : all[0]);
   return found || { result: false, comment: "no answer" };
+}
+
+/** The answers about several guests as one: it has failed if one of them has. */
+function together(all) {
+  if (!all.every((one) => "result" in one && "comment" in one)) return all[0];
+  const result = all.some((one) => one.result === false) ? false : all.some((one) => one.result === null) ? null : true;
+  return { result, comment: all.map((one) => one.comment).join("\n") };
 }
 
 /** The comment of an answer that is a refusal, or "". */

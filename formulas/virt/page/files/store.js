@@ -2,6 +2,7 @@
 
 import { begin, call, events, Failed, LoggedOut, unwrapped, who } from "./api.js";
 import { cloud, refused, verdict } from "./model.js";
+import { advance } from "./progress.js";
 import { watch } from "./watch.js";
 
 const EVERY_MS = 30000;
@@ -238,7 +239,7 @@ function step(parts, data) {
   if (operation === "ha") return;
   const job = job_of(about, operation);
   if (text) job.text = text;
-  if (Number.isFinite(data.percent)) job.percent = data.percent;
+  advance(job, what, data.percent);
   if (what === "done" || what === "failed") {
     if (!job.own) finish(job, what === "done", text);
     look_soon();
@@ -260,7 +261,7 @@ function job_of(about, operation) {
   const there = state.jobs.get(key);
   if (there && there.result === undefined) return there;
   const made = {
-    key, about, operation, began: Date.now(), text: "", percent: null, result: undefined, own: false,
+    key, about, operation, began: Date.now(), text: "", percent: null, phase: "", result: undefined, own: false,
   };
   state.jobs.delete(key);
   state.jobs.set(key, made);

@@ -3,12 +3,19 @@
 // `draw(hosts, words)`, which is called when the cloud or the search changes, and optionally
 // `show(parts, query)` and `leave()`, which are called when the location leads to it or away.
 
+import { deploy_view } from "./deploy.js";
 import { guest_view } from "./guest.js";
 import { guests_view } from "./guests.js";
 import { health_view } from "./health.js";
 import { host_view } from "./host.js";
+import { ha_view } from "./ha.js";
 import { hosts_view } from "./hosts.js";
+import { images_view } from "./images.js";
 import { jobs_view } from "./jobs.js";
+import { maintenance_view } from "./maintenance.js";
+import { networks_view } from "./networks.js";
+import { rebalance_view } from "./rebalance.js";
+import { storage_view } from "./storage.js";
 
 /** label: in the navigation, with its group. of: the view whose link is current instead. */
 export const VIEWS = {
@@ -16,6 +23,13 @@ export const VIEWS = {
   host: { label: "Host", of: "hosts", make: host_view },
   guests: { label: "Guests", group: "Cloud", make: guests_view },
   guest: { label: "Guest", of: "guests", make: guest_view },
+  deploy: { label: "Deploy", group: "Cloud", make: deploy_view },
+  images: { label: "Images", group: "Resources", make: images_view },
+  networks: { label: "Networks", group: "Resources", make: networks_view },
+  storage: { label: "Storage", group: "Resources", make: storage_view },
   jobs: { label: "Jobs", group: "Operation", make: jobs_view },
   health: { label: "Health", group: "Operation", make: health_view },
+  ha: { label: "High availability", group: "Operation", make: ha_view },
+  maintenance: { label: "Maintenance", group: "Operation", make: maintenance_view },
+  rebalance: { label: "Rebalance", group: "Operation", make: rebalance_view },
 };

@@ -1,0 +1,72 @@
+// A view of the answer of one verb: its heading, when it was queried, and its content.
+
+import { call, LoggedOut } from "./api.js";
+import { button, fill, h } from "./dom.js";
+import { clock, refused } from "./model.js";
+import { href } from "./router.js";
+
+const FRESH_MS = 60000;
+
+/** The view. about: what it shows, as a sentence. fun: the verb. content: function of its answer and
+ * the search words to elements. */
+export function sheet(title, about, fun, content, page) {
+  const body = h("div", { class: "sheet-body" }, h("p", { class: "none" }, "Querying …"));
+  const when = h("span", { class: "none" });
+  const again = button("Refresh", () => look(), "quiet", { "aria-label": `Refresh: ${title}` });
+  const element = h("section", { class: "sheet" },
+    h("header", null, h("h3", null, title), when, again), about ? h("p", { class: "none" }, about) : null, body);
+  let data = null;
+  let at = 0;
+  let words = "";
+
+  async function look() {
+    again.disabled = true;
+    at = Date.now();
+    try {
+      const found = await call(fun);
+      const why = refused(found);
+      data = why ? null : found;
+      fill(body, why ? h("p", { class: "line bad" }, why) : content(found, words));
+      when.textContent = `queried at ${clock(at)}`;
+    } catch (exc) {
+      if (exc instanceof LoggedOut) { page.ended(exc.message); return; }
+      data = null;
+      fill(body, h("p", { class: "line bad" }, exc.message));
+    } finally {
+      again.disabled = false;
+    }
+  }
+
+  return {
+    element, look,
+    draw(_hosts, wanted) {
+      const is_new = wanted !== words;
+      words = wanted;
+      if (Date.now() - at > FRESH_MS && !again.disabled) look();
+      else if (is_new && data) fill(body, content(data, words));
+    },
+  };
+}
+
+/** What to do where there is nothing: a title and sentences, of which those in a list are commands. */
+export function empty(title, ...sentences) {
+  return h("div", { class: "empty" }, h("p", null, h("strong", null, title)),
+    sentences.map((one) => h("p", null, Array.isArray(one) ? h("code", null, one[0]) : one)));
+}
+
+/** Links to guests, the first few of many. */
+export function guest_links(names, most = 12) {
+  const list = Array.isArray(names) ? names.map(String) : [];
+  return h("span", { class: "links" },
+    list.slice(0, most).map((name, place) => [place ? ", " : "", h("a", { href: href("guest", name) }, name)]),
+    list.length > most ? ` and ${list.length - most} more` : null);
+}
+
+/** The hosts of an answer, sorted: [name, data] of those that answered, and lines about the others. */
+export function answered(by_host, natural) {
+  const all = Object.entries(by_host || {}).filter(([, one]) => one && typeof one === "object")
+    .sort(([a], [b]) => natural(a, b));
+  const silent = all.filter(([, one]) => one.error)
+    .map(([name, one]) => h("p", { class: "line bad" }, `${name}: ${one.error}`));
+  return [all.filter(([, one]) => !one.error), silent];
+}
