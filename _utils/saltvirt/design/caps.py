@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # virtualisation types, the preferred first
 VIRT_TYPES = ("kvm", "xen", "hvf", "bhyve", "vmware", "test", "lxc", "qemu")
 OS_TYPES = ("hvm", "xen", "xenpvh", "exe")
+X86 = ("x86_64", "i686")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design.caps import X86
 from saltvirt.design.put import clear, merge, put
 from saltvirt.spec.base import value_or_none
 from saltvirt.spec.clock import TimerSpec
@@ -41,7 +42,13 @@ def _timer(timer: Timer, spec: TimerSpec) -> None:
     put(timer, spec)
 
 
-def default(domain: Domain, context: Context) -> None:
-    """Set the default clock of a new guest."""
+def default(domain: Domain, context: Context, spec: ClockSpec | None) -> None:
+    """Set the default clock of a new guest. Requested timers are a complete list, to which no
+    default is added."""
     if not domain.clock.offset and not context.container:
         domain.clock.offset = "utc"
+    if not context.qemu or context.guest.arch not in X86 or (spec and spec.timers is not None):
+        return
+    domain.clock.timers.append(Timer(name="rtc", tickpolicy="catchup"))
+    domain.clock.timers.append(Timer(name="pit", tickpolicy="delay"))
+    domain.clock.timers.append(Timer(name="hpet", present=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design import identity, iotune
+from saltvirt.design.caps import X86
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
@@ -38,10 +39,10 @@ def bus(spec: DiskSpec, domain: Domain, context: Context) -> str:
     if spec.device == "lun":
         return "scsi"
     if spec.device == "cdrom":
-        q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in ("x86_64", "i686")
+        q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in X86
         order: tuple[str, ...]
         order = ("sata", "scsi", "ide", "usb") if q35 else ("ide", "sata", "scsi", "usb")
-        if q35 and context.guest.arch not in ("x86_64", "i686"):
+        if q35 and context.guest.arch not in X86:
             order = ("scsi", "usb", "sata")
     elif context.virt_type == "vmware":
         return "scsi"
@@ -119,10 +120,19 @@ def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[st
     iotune.apply(spec, disk)
     if spec.cache is None and source and spec.device == "disk":
         disk.cache = source.cache
+        _direct(spec, disk, source, context)
     if spec.device == "cdrom":
         disk.read_only = True
     _check(spec, disk, domain)
     return disk
+
+
+def _direct(spec: DiskSpec, disk: Disk, source: Source, context: Context) -> None:
+    """Bypass the host's cache for a block device: the guest has a cache of its own."""
+    if context.qemu and source.kind == "block":
+        disk.cache = "none"
+        if spec.io is None:
+            disk.io = "native"
 
 
 def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:

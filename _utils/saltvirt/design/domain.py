@@ -268,7 +268,7 @@ def _defaults(spec: GuestSpec, domain: Domain, context: Context) -> None:
     domain.on_crash = domain.on_crash or "destroy"
     boot.default(spec, domain, context)
     cpu.default(domain, context)
-    clock.default(domain, context)
+    clock.default(domain, context, spec.clock)
     features.default(domain, context, spec.features)
     chardevs.default(domain, context)
     chardevs.agent(domain, context, spec.guest_agent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design.caps import X86
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.design.put import put
 from saltvirt.errors import Unsupported
@@ -117,13 +118,15 @@ def _without_spice(domain: Domain) -> None:
 
 
 def inputs(domain: Domain, context: Context) -> None:
-    """Add a keyboard and a pointing device for a display on machines without them."""
-    if not context.qemu or not len(domain.graphics) or context.guest.arch in ("x86_64", "i686"):
+    """Add pointing device and keyboard for the display of a new guest. A tablet reports absolute
+    positions, so that the pointer is where the client shows it. x86 has a PS/2 keyboard."""
+    if not context.qemu or not len(domain.graphics) or len(domain.inputs):
         return
-    if not len(domain.inputs):
+    if not any(item.type == "usb" for item in domain.controllers):
         domain.controllers.append(Controller(type="usb", model="qemu-xhci"))
-        for kind in ("keyboard", "tablet"):
-            domain.inputs.append(Input(type=kind, bus="usb"))
+    kinds = ("tablet",) if context.guest.arch in X86 else ("keyboard", "tablet")
+    for kind in kinds:
+        domain.inputs.append(Input(type=kind, bus="usb"))
 
 
 def video(domain: Domain, context: Context) -> None:

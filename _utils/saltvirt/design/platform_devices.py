@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design.caps import X86
 from saltvirt.design.put import clear, put
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.devices import NONE, VideoSpec
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
-_X86 = ("x86_64", "i686")
 _PANIC_MODELS = {"ppc64": "pseries", "ppc64le": "pseries", "s390x": "s390"}
 
 
@@ -48,7 +48,7 @@ def _panic(spec: PanicSpec | str, domain: Domain, context: Context) -> None:
         domain.panics = []
         return
     arch = context.guest.arch
-    default_model = "isa" if arch in _X86 else _PANIC_MODELS.get(arch, "pvpanic")
+    default_model = "isa" if arch in X86 else _PANIC_MODELS.get(arch, "pvpanic")
     panic = domain.panics[0] if len(domain.panics) else domain.panics.append(Panic())
     model = spec.model or panic.model or default_model
     if panic.model and panic.model != model:
@@ -94,10 +94,10 @@ def _iommu(spec: IommuSpec | str, domain: Domain, context: Context) -> None:
     if isinstance(spec, str):  # no such device
         domain.iommus = []
         return
-    default_model = "intel" if context.guest.arch in _X86 else "smmuv3"
+    default_model = "intel" if context.guest.arch in X86 else "smmuv3"
     iommu = domain.iommus[0] if len(domain.iommus) else domain.iommus.append(Iommu())
     iommu.model = spec.model or iommu.model or default_model
-    if context.guest.arch in _X86 and not _is_q35(domain):
+    if context.guest.arch in X86 and not _is_q35(domain):
         raise Unsupported(f"iommu: machine {domain.os.machine} has none: give machine: q35")
     put(iommu, spec)
     if iommu.intremap or iommu.eim:

@@ -488,7 +488,7 @@ def test_an_old_word_of_xens():
         ({"numatune": {"memory": {"mode": "strict", "nodeset": 0}}}, "numatune:mode"),
         ({"hypervisor_features": {"kvm-hint-dedicated": True}}, "features:kvm_hint_dedicated"),
         ({"clock": {"utc": False}}, "clock:offset"),
-        ({"clock": {"timers": {"hpet": {"present": False}}}}, "clock:timers:hpet:present"),
+        ({"clock": {"timers": {"hpet": {"present": True}}}}, "clock:timers:hpet:present"),
         ({"serials": [{"type": "tcp", "port": 2222}]}, "serials"),
         ({"consoles": [{"type": "pty", "target_type": "virtio"}]}, "consoles"),
         ({"stop_on_reboot": True}, "on_reboot"),

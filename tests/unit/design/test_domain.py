@@ -169,6 +169,21 @@ def test_the_bus_of_a_lun_and_of_a_disk_on_vmware():
     assert (disk.bus, disk.target) == ("scsi", "sda")
 
 
+@pytest.mark.parametrize(
+    ("source_file", "more", "expected"),
+    [
+        ("/dev/vg/data", {}, ("none", "native")),
+        ("/dev/vg/data", {"io": "threads"}, ("none", "threads")),
+        ("/dev/vg/data", {"cache": "writeback"}, ("writeback", None)),
+        ("/srv/data.raw", {}, (None, None)),
+    ],
+)
+def test_a_block_device_bypasses_the_cache_of_the_host(source_file, more, expected):
+    built = build(disks=[{"name": "x", "source_file": source_file, **more}])
+    disk = built.disks[len(built.disks) - 1]
+    assert (disk.cache, disk.io) == expected
+
+
 def test_native_io_needs_no_cache():
     (disk,) = build(disks=[{"name": "system", "io": "native"}]).disks
     assert (disk.io, disk.cache) == ("native", "none")
