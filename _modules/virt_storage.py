@@ -84,6 +84,8 @@ def pool_define(
     source_auth=None,
     source_name=None,
     source_format=None,
+    source_protocol_ver=None,
+    source_mount_opts=None,
     transient=False,
     start=True,
     build=False,
@@ -112,6 +114,9 @@ def pool_define(
         ``type``: ``ceph`` or ``chap``
     :param source_name: name of the volume group, Ceph pool, Gluster volume or the like
     :param source_format: format of the source, for example ``xfs``, ``nfs``, ``lvm2``, ``gpt``
+    :param source_protocol_ver: version of the NFS protocol, for example ``4.2`` (``netfs``)
+    :param source_mount_opts: list of options of mount, for example ``['noatime']`` (``netfs``,
+        ``fs``)
     :param transient: the pool is active, and is not defined any more once it is stopped
     :param start: start it immediately
     :param build: build the pool first, as :func:`pool_build` does
@@ -153,6 +158,8 @@ def pool_update(
     source_auth=None,
     source_name=None,
     source_format=None,
+    source_protocol_ver=None,
+    source_mount_opts=None,
     test=False,
     **kwargs,
 ):

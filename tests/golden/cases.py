@@ -113,6 +113,12 @@ POOLS = {
     ),
     "fs": ("fs", {"target": "/mnt/y", "source_devices": ["/dev/sdb1"], "source_format": "ext4"}),
     "nfs": ("netfs", {"target": "/mnt/z", "source_hosts": ["nas"], "source_dir": "/export"}),
+    "nfs-options": (
+        "netfs",
+        {"target": "/mnt/o", "source_hosts": ["nas"], "source_dir": "/export",
+         "source_format": "nfs", "source_protocol_ver": "4.2",
+         "source_mount_opts": ["noatime", "nconnect=4"]},
+    ),
     "cifs": (
         "netfs",
         {

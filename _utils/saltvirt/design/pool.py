@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design.put import put
 from saltvirt.design.unknown_elements import keep_unknown
-from saltvirt.xml.storage.pool import Pool
+from saltvirt.xml.storage.pool import MountOption, Pool
 from saltvirt.xml.storage.pool_source import PoolDevice, PoolHost
 
 if TYPE_CHECKING:
@@ -28,12 +28,16 @@ def build(spec: PoolSpec, actual: Pool | None = None, secret_uuid: str | None = 
         source.devices.append(put(PoolDevice(), device))
     if spec.type in ("logical", "zfs") and not spec.source_name:
         source.name = spec.name
+    for option in spec.source_mount_opts or ():
+        pool.mount_options.append(MountOption(name=option))
     if spec.source_adapter:
         _adapter(spec.source_adapter, source.adapter)
     if spec.source_auth:
         _auth(spec.source_auth, source, secret_uuid)
     if actual is not None:
         _keep(pool, actual)
+        if spec.source_mount_opts is None and pool.type == actual.type:
+            pool.mount_options = actual.mount_options
     if spec.permissions:
         put(pool.permissions, spec.permissions)
     return pool

@@ -25,10 +25,11 @@ class PoolType:
 
 
 _HOSTS, _NAME, _DEVICES = "source_hosts", "source_name", "source_devices"
+_VERSION, _OPTIONS = "source_protocol_ver", "source_mount_opts"
 TYPES = {
     "dir": PoolType(("target",), ("source_dir",)),
-    "fs": PoolType(("target", _DEVICES), ("source_format",)),
-    "netfs": PoolType(("target", _HOSTS, "source_dir"), ("source_format",)),
+    "fs": PoolType(("target", _DEVICES), ("source_format", _OPTIONS)),
+    "netfs": PoolType(("target", _HOSTS, "source_dir"), ("source_format", _VERSION, _OPTIONS)),
     "logical": PoolType((), (_NAME, _DEVICES, "source_format"), "/dev/{name}"),
     "disk": PoolType((_DEVICES,), ("source_format",), "/dev"),
     "iscsi": PoolType((_HOSTS, _DEVICES), ("source_auth", "source_initiator"), "/dev/disk/by-path"),
@@ -126,6 +127,16 @@ class AdapterSpec(Spec):
     parent_address: ParentAddressSpec | None = key(nested(ParentAddressSpec))
 
 
+def _mount_option(value: Any, argument: str) -> str:
+    """One option of mount; a password would be readable by every user of the host."""
+    option = values.line(value, argument)
+    if "," in option:
+        raise InvalidInput(f"{argument}: give each option as an item of the list")
+    if option.lower().startswith(("password", "pass=")):
+        raise InvalidInput(f"{argument}: no passwords here: use credentials=FILE")
+    return option
+
+
 @dataclass
 class PoolSpec(Spec):
     """The arguments of pool_define, pool_update, pool_defined, pool_running."""
@@ -144,6 +155,8 @@ class PoolSpec(Spec):
     source_auth: PoolAuthSpec | None = key(nested(PoolAuthSpec))
     source_name: str | None = key(values.text, xml=PoolSource.name)
     source_format: str | None = key(values.word, xml=PoolSource.format)
+    source_protocol_ver: str | None = key(values.word, xml=PoolSource.protocol_version)
+    source_mount_opts: list[str] | None = key(values.list_of(_mount_option))
 
     def check(self, argument: str) -> None:
         if not self.type:
@@ -158,6 +171,8 @@ class PoolSpec(Spec):
         for word in ("source_" + n for n in _SOURCES):
             if getattr(self, word) and word not in allowed:
                 raise InvalidInput(f"{argument}: a pool of type {self.type} has no {word}")
+        if self.source_protocol_ver and self.source_format not in (None, "auto", "nfs"):
+            raise InvalidInput(f"{argument}: source_protocol_ver is for source_format nfs")
         if self.source_dir and (self.type, self.source_format) == ("netfs", "cifs"):
             self.source_dir = self.source_dir.lstrip("/")  # a share's name
         if self.source_dir and self.type != "netfs":
@@ -166,7 +181,8 @@ class PoolSpec(Spec):
             self.source_auth.type = "ceph" if self.type == "rbd" else "chap"
 
 
-_SOURCES = ("devices", "dir", "initiator", "adapter", "hosts", "auth", "name", "format")
+_SOURCES = ("devices", "dir", "initiator", "adapter", "hosts", "auth", "name", "format",
+            "protocol_ver", "mount_opts")  # fmt: skip
 
 
 def parse(name: object, ptype: object, **arguments: Any) -> PoolSpec:

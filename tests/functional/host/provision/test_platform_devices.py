@@ -1,18 +1,22 @@
 """Devices and settings of a guest on a private libvirtd: accepted, unchanged by a second apply,
 removed on request, and changed while the guest runs where libvirt can."""
 
+import functools
 import os
 import subprocess
 
 import pytest
 
+libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.design.plain_data import plain
 from saltvirt.host.provision.update import stored
+from saltvirt.xml.storage.pool import Pool
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import MAC, SYSTEM, host  # noqa: F401
+from tests.golden.cases import POOLS
 
 DEVICES = {
     "panic": "isa",
@@ -182,3 +186,23 @@ def test_a_scsi_device_and_a_virtual_function_are_accepted(host):  # noqa: F811
     assert not len(stored(dom).host_devices)
     apply_twice(host, interfaces=[nic])
     assert stored(dom).interfaces[0].source == "0000:03:10.1"
+
+
+def test_options_of_a_pool(host):  # noqa: F811
+    kind, arguments = POOLS["nfs-options"]
+    host.modules["virt.pool_define"]("share", kind, start=False, **arguments)
+    pool = host.conn.storagePoolLookupByName("share")
+    update = functools.partial(host.modules["virt.pool_update"], "share", kind)
+    try:
+        definition = Pool.fromstring(pool.XMLDesc(libvirt.VIR_STORAGE_XML_INACTIVE))
+        assert [option.name for option in definition.mount_options] == ["noatime", "nconnect=4"]
+        assert definition.source.protocol_version == "4.2"
+        assert update(**arguments) is False
+        unnamed = {**arguments, "source_mount_opts": None, "source_protocol_ver": None}
+        assert update(**unnamed) is False  # they are kept
+        assert update(**{**arguments, "source_mount_opts": []}) is True
+        assert "mount_opts" not in pool.XMLDesc(libvirt.VIR_STORAGE_XML_INACTIVE)
+        with pytest.raises(errors.InvalidInput, match="no passwords here"):
+            update(**{**arguments, "source_mount_opts": ["password=x"]})
+    finally:
+        pool.undefine()
