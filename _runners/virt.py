@@ -29,7 +29,7 @@ with saltvirt.later():
     from saltvirt.answers import guest_calls
     from saltvirt.operations import repair as repair_operation
     from saltvirt.operations.cluster import find, hooks, inventory, version_report
-    from saltvirt.operations.core import operation, report
+    from saltvirt.operations.core import operation, report, verb_list
     from saltvirt.operations.create import explain as explain_operation
     from saltvirt.operations.create import init as init_operation
     from saltvirt.operations.create import init_list
@@ -215,13 +215,16 @@ def _init_request(name, cpu, mem, image, hypervisor, host, options):
     placing = {k: options.pop(k) for k in ("groups", "group_policy", "labels", "prefer")
                if k in options}  # fmt: skip
     waiting = options.pop("wait_for", "minion" if options.pop("wait", False) else None)
+    declared = {
+        "start": options.pop("start", True), "wait_for": waiting,
+        "wait_s": units.parse_number(options.pop("timeout", 300), "timeout"),
+        "pillar": options.pop("pillar", None), "ha": options.pop("ha", None),
+        "name_is_free": values.boolean(options.pop("name_is_free", False), "name_is_free"),
+    }  # fmt: skip
+    request_module.refuse_unknown(options)
     return request_module.InitRequest(
-        name, cpu, mem, image, hypervisor, host, options.pop("start", True),
-        wait_for=waiting, wait_s=units.parse_number(options.pop("timeout", 300), "timeout"),
-        pillar=options.pop("pillar", None),
-        name_is_free=values.boolean(options.pop("name_is_free", False), "name_is_free"),
-        ha=options.pop("ha", None), arguments=options, **placing,
-    )  # fmt: skip
+        name, cpu, mem, image, hypervisor, host, arguments=options, **declared, **placing
+    )
 
 
 @runner.reporting
@@ -516,3 +519,19 @@ def repair(apply=False, test=False, name=None, finding=None):
         return operation.perform(
             repair_operation.Repair(fleet, progress, name, finding), test or not apply
         )
+
+
+@runner.reporting
+def help():
+    """
+    List the verbs of this runner in groups, one line for each.
+
+    :return: group to ``table``: each verb with the arguments that it requires, and what it does
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.help
+    """
+    return verb_list.listing(__salt__)

@@ -45,7 +45,8 @@ RULES = {
     "backup": _rule(GUEST, "name to full test"),
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
-    "watch": _rule(NONE, "digest"), "console": _rule(GUEST, "name force escape"),
+    "watch": _rule(NONE, "digest"), "help": _rule(NONE),
+    "console": _rule(GUEST, "name force escape"),
     "exec": _rule(GUEST, "name cmd shell env timeout base64"),
     "purge": _rule(GUEST, "name delete_key test force"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
@@ -76,7 +77,7 @@ GROWING = frozenset({"update", "resize"})
 # a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
-_READ = frozenset({"list", "query", "locate", "vm_info", "addresses", "snapshots", "watch"})
+_READ = frozenset({"list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "help"})
 _USE = _READ | {
     "start", "shutdown", "force_off", "pause", "resume", "reboot", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from saltvirt import errors, names, units
+from saltvirt import errors, names, settings, units
 from saltvirt.fleet import secret
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.operations.create import served_image
 from saltvirt.placement import facts
 from saltvirt.placement.calls import CreateRequest
-from saltvirt.spec import base, deploy
+from saltvirt.spec import base, deploy, guest
 
 GROUP_POLICIES = ("spread", "separate", "gather")
 # less is a number without its unit: no system boots with it
@@ -26,6 +26,12 @@ MIN_MEMORY_KIB = 8 * 1024
 OPERATION = "operation"
 
 
+# further arguments of the host's ``virt.init``, and of the runner's
+_MODULE_WORDS = ("hypervisor_type", "overcommit", "size", "vm_type")
+_RUNNER_WORDS = (
+    *("at_once", "group_policy", "groups", "ha", "host", "labels", "name", "name_is_free"),
+    *("pillar", "prefer", "test", "timeout", "wait", "wait_for"),
+)
 # only read inside the guest, as the secret arguments are
 _SEED_ARGUMENTS = frozenset({"grains", "pub_key", "startup_states"})
 
@@ -172,6 +178,17 @@ class InitRequest:
             only=self.host,
             by_profile=True,
         )
+
+
+def refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput, with the closest valid word, for an argument that virt.init lacks.
+
+    options: the arguments that InitRequest does not declare.
+    """
+    accepted = {*guest.arguments(), *settings.CONNECTION, *_MODULE_WORDS}
+    for word in settings.user_kwargs(options):
+        if word not in accepted:
+            raise base.unknown(word, sorted({*accepted, *_RUNNER_WORDS}), "virt.init")
 
 
 def _groups(value: object) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from saltvirt.operations.access import owners
 from saltvirt.operations.core.operation import Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import init as init_module
-from saltvirt.operations.create import served_image
+from saltvirt.operations.create import request, served_image
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
 from saltvirt.operations.create.init import Init
 from saltvirt.operations.create.request import InitRequest
@@ -187,6 +187,13 @@ def test_a_size_is_that_of_the_system_disk():
             wanted(arguments=more)
     with pytest.raises(errors.InvalidInput, match="size"):
         wanted(arguments={"size": "big"})
+
+
+def test_an_unknown_argument_names_the_closest_of_the_runner_and_the_host():
+    request.refuse_unknown({"disks": [], "overcommit": True, "connection": "x", "__pub_user": "x"})
+    for word, near in (("hots", "host"), ("enable_vcn", "enable_vnc"), ("tset", "test")):
+        with pytest.raises(errors.InvalidInput, match=f"'{word}', did you mean '{near}'"):
+            request.refuse_unknown({word: 1})
 
 
 def test_an_image_that_the_master_does_not_serve_is_refused_before_a_host_is_asked(tmp_path):

@@ -1,0 +1,70 @@
+"""The verbs of the runner, in groups, with one line for each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from saltvirt.operations.core.result import Answer
+
+# the order is that in which an operator meets the verbs
+GROUPS = {
+    "See what exists": (
+        "list", "query", "vm_info", "locate", "addresses", "top", "host_info", "images", "pools",
+        "networks", "versions", "owners", "metrics", "help",
+    ),
+    "Create and remove guests": (
+        "init", "explain", "next_host", "capacity", "deployed", "clone", "rename", "purge",
+        "authorize", "seed_eject", "started",
+    ),
+    "Start and stop guests": (
+        "start", "shutdown", "reboot", "force_off", "reset", "pause", "resume", "autostart",
+    ),
+    "Change guests": ("update", "resize", "set_owner", "label"),
+    "Snapshots": ("snapshots", "snapshot", "revert", "delete_snapshots"),
+    "Reach guests": (
+        "console", "exec", "put", "get", "display", "screenshot", "ticket", "watch",
+    ),
+    "Move guests and maintain hosts": (
+        "migrate", "migratable", "migrate_abort", "migrate_recover", "migrate_unfinished",
+        "maintenance", "evacuate", "restore", "rebalance", "repair",
+    ),
+    "Backups": (
+        "backup", "backup_due", "backups", "backup_ls", "backup_get", "backup_restore",
+        "backup_instant", "backup_confirm", "backup_undo", "backup_prune", "backup_verify",
+    ),
+    "High availability": (
+        "ha_status", "ha_setup", "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_rule",
+        "ha_simulate", "ha_arm", "ha_disarm", "ha_confirm_off", "fence",
+    ),
+    "Certificates": ("certs", "revoke", "rotate_ca"),
+}  # fmt: skip
+
+
+def listing(functions: Mapping[str, Callable[..., Any]]) -> Answer:
+    """Return a table for each group. functions: the runner's ``__salt__``."""
+    data: Answer = {}
+    for group, verbs in GROUPS.items():
+        rows = [[_usage(verb, functions), _summary(functions, verb)] for verb in verbs
+                if f"virt.{verb}" in functions]  # fmt: skip
+        data[group] = {"table": [[group, "manual: salt-run -d virt.VERB"], *rows]}
+    return data
+
+
+def _summary(functions: Mapping[str, Callable[..., Any]], verb: str) -> str:
+    """Return the first sentence of the verb's manual."""
+    paragraph = inspect.cleandoc(functions[f"virt.{verb}"].__doc__ or "").partition("\n\n")[0]
+    text = " ".join(paragraph.replace("``", "").split())
+    return re.split(r"[.:;] ", text)[0].rstrip(".")
+
+
+def _usage(verb: str, functions: Mapping[str, Callable[..., Any]]) -> str:
+    """Return the verb with the arguments that it requires."""
+    function = functions[f"virt.{verb}"]
+    parameters = inspect.signature(getattr(function, "func", function)).parameters.values()
+    required = [parameter.name.upper() for parameter in parameters
+                if parameter.default is parameter.empty
+                and parameter.kind is parameter.POSITIONAL_OR_KEYWORD]  # fmt: skip
+    return " ".join([verb, *required])
