@@ -113,12 +113,6 @@ POOLS = {
     ),
     "fs": ("fs", {"target": "/mnt/y", "source_devices": ["/dev/sdb1"], "source_format": "ext4"}),
     "nfs": ("netfs", {"target": "/mnt/z", "source_hosts": ["nas"], "source_dir": "/export"}),
-    "nfs-options": (
-        "netfs",
-        {"target": "/mnt/o", "source_hosts": ["nas"], "source_dir": "/export",
-         "source_format": "nfs", "source_protocol_ver": "4.2",
-         "source_mount_opts": ["noatime", "nconnect=4"]},
-    ),
     "cifs": (
         "netfs",
         {
@@ -219,6 +213,21 @@ POOLS = {
     ),
     "zfs": ("zfs", {"source_name": "tank", "source_devices": ["/dev/sdd"]}),
     "sheepdog": ("sheepdog", {"source_name": "s", "source_hosts": ["localhost:7000"]}),
+}
+
+# what Salt 3007 cannot express
+POOLS_OF_OURS = {
+    "nfs-options": (
+        "netfs",
+        {
+            "target": "/mnt/o",
+            "source_hosts": ["nas"],
+            "source_dir": "/export",
+            "source_format": "nfs",
+            "source_protocol_ver": "4.2",
+            "source_mount_opts": ["noatime", "nconnect=4"],
+        },
+    ),
 }
 
 VOLUMES = {
@@ -436,24 +445,12 @@ DOMAINS = {
         "qemu-kvm-domain",
         {
             "cpu": {"maximum": 2, "iothreads": 2},
-            "scsi_controller": {"model": "virtio-scsi", "queues": 2, "iothread_id": 1},
             "disks": [
                 {**_SYSTEM, "boot_order": 1},
                 {"name": "data", "size": "10g", "cache": "none", "io": "native",
-                 "iothread_id": 2, "queues": 4, "serial": "DATA01",
-                 "iotune": {"total_bytes_sec": "50m", "total_bytes_sec_max": "100m",
-                            "total_bytes_sec_max_length": 10, "read_iops_sec": 500,
-                            "read_iops_sec_max": 600, "read_iops_sec_max_length": 2,
-                            "write_iops_sec": 300, "write_iops_sec_max": 400,
-                            "write_iops_sec_max_length": 2, "size_iops_sec": 4096,
-                            "group_name": "database"}},
+                 "iothread_id": 2, "queues": 4, "serial": "DATA01"},
                 {"name": "lv", "source_file": "/dev/vg0/lv", "detect_zeroes": "unmap",
-                 "discard": "unmap", "shareable": True,
-                 "iotune": {"read_bytes_sec": 1000, "read_bytes_sec_max": 2000,
-                            "read_bytes_sec_max_length": 2, "write_bytes_sec": 1000,
-                            "write_bytes_sec_max": 2000, "write_bytes_sec_max_length": 2,
-                            "total_iops_sec": 10, "total_iops_sec_max": 20,
-                            "total_iops_sec_max_length": 2}},
+                 "discard": "unmap", "shareable": True},
                 {"name": "vol", "pool": "tank", "source_file": "vol1", "format": "raw",
                  "model": "scsi", "wwn": "5000c50015ea71aa", "read_only": True},
                 {"name": "cd", "device": "cdrom", "source_file": "/iso/install.iso"},
@@ -497,7 +494,7 @@ DOMAINS = {
             "interfaces": [
                 {"name": "eth0", "mac": "52:54:00:AA:BB:01", "mtu": 9000, "queues": 4},
                 {"name": "eth1", "network": "lan", "portgroup": "accounting", "model": "e1000",
-                 "link": False, "filter": "clean-traffic", "isolated": True},
+                 "link": False, "filter": "clean-traffic"},
                 {"name": "eth2", "type": "direct", "source": "eth0", "mode": "vepa",
                  "target": "tap7"},
                 {"name": "eth3", "type": "bridge", "source": "ovsbr", "virtualport": {
@@ -511,7 +508,6 @@ DOMAINS = {
                 }},
                 {"name": "eth5", "type": "user"},
                 {"name": "eth6", "network": "lan", "bandwidth": {"inbound": {"floor": 200}}},
-                {"name": "eth7", "hostdev": "0000:03:10.1", "vlan": 42},
             ],
         },
     ),
@@ -570,8 +566,6 @@ DOMAINS = {
                 {"type": "pci", "bus": "0x04", "slot": "0x00", "function": "0x1",
                  "rom_file": "/fw/rom.bin"},
                 {"type": "mdev", "uuid": SECRET},
-                "scsi_2_0_3_1",
-                {"type": "scsi", "adapter": "scsi_host4", "bus": 0, "target": 0, "unit": 7},
             ]
         },
     ),
@@ -608,6 +602,42 @@ DOMAINS = {
          "iommu": {"intremap": True, "caching_mode": True, "eim": False, "iotlb": True,
                    "aw_bits": 48},
          "vsock": {"cid": 7, "model": "virtio"}},
+    ),
+    "disks-limits": (
+        "qemu",
+        "qemu-kvm-domain",
+        {
+            "cpu": {"maximum": 2, "iothreads": 2},
+            "scsi_controller": {"model": "virtio-scsi", "queues": 2, "iothread_id": 1},
+            "disks": [
+                {**_SYSTEM, "iotune": {"total_bytes_sec": "50m", "total_bytes_sec_max": "100m",
+                            "total_bytes_sec_max_length": 10, "read_iops_sec": 500,
+                            "read_iops_sec_max": 600, "read_iops_sec_max_length": 2,
+                            "write_iops_sec": 300, "write_iops_sec_max": 400,
+                            "write_iops_sec_max_length": 2, "size_iops_sec": 4096,
+                            "group_name": "database"}},
+                {"name": "lv", "source_file": "/dev/vg0/lv",
+                 "iotune": {"read_bytes_sec": 1000, "read_bytes_sec_max": 2000,
+                            "read_bytes_sec_max_length": 2, "write_bytes_sec": 1000,
+                            "write_bytes_sec_max": 2000, "write_bytes_sec_max_length": 2,
+                            "total_iops_sec": 10, "total_iops_sec_max": 20,
+                            "total_iops_sec_max_length": 2}},
+            ],
+        },
+    ),
+    "devices-of-the-host": (
+        "qemu",
+        "qemu-kvm-domain",
+        {
+            "interfaces": [
+                {"name": "eth0", "network": "lan", "isolated": True},
+                {"name": "eth1", "hostdev": "0000:03:10.1", "vlan": 42},
+            ],
+            "host_devices": [
+                "scsi_2_0_3_1",
+                {"type": "scsi", "adapter": "scsi_host4", "bus": 0, "target": 0, "unit": 7},
+            ],
+        },
     ),
     "filesystems": (
         "qemu",

@@ -10,7 +10,7 @@ from saltvirt.spec import pool as pool_spec
 from saltvirt.spec import volume as volume_spec
 from saltvirt.xml.network.network import Network
 from tests import golden
-from tests.golden.cases import NETWORKS, POOLS, SECRET, VOLUMES
+from tests.golden.cases import NETWORKS, POOLS, POOLS_OF_OURS, SECRET, VOLUMES
 
 NET = {"cidr": "10.0.0.0/24"}
 MIXED = {"start": "10.0.0.2", "end": "2001:db8::9"}
@@ -28,9 +28,9 @@ def test_networks(name):
     golden.same(f"networks/{name}.xml", net(name, **NETWORKS[name]).tostring(indent=True))
 
 
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", [*POOLS, *POOLS_OF_OURS])
 def test_pools(name):
-    kind, arguments = POOLS[name]
+    kind, arguments = {**POOLS, **POOLS_OF_OURS}[name]
     made = pool.build(pool_spec.parse(name, kind, **arguments), secret_uuid=SECRET)
     golden.same(f"pools/{name}.xml", made.tostring(indent=True))
 

@@ -22,8 +22,7 @@ def test_a_network_defined_again_is_the_same(conn, name):
     conn.networkDefineXML(network.build(spec, actual).tostring())
 
 
-# the test driver drops options of mount: test_platform_devices.py defines it in a libvirtd
-@pytest.mark.parametrize("name", sorted(POOLS.keys() - {"nfs-options"}))
+@pytest.mark.parametrize("name", POOLS)
 def test_a_pool_defined_again_is_the_same(conn, name):
     kind, arguments = POOLS[name]
     spec = pool_spec.parse(name, kind, **arguments)

@@ -16,7 +16,7 @@ from saltvirt.host.provision.update import stored
 from saltvirt.xml.storage.pool import Pool
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import MAC, SYSTEM, host  # noqa: F401
-from tests.golden.cases import POOLS
+from tests.golden.cases import POOLS_OF_OURS
 
 DEVICES = {
     "panic": "isa",
@@ -189,7 +189,7 @@ def test_a_scsi_device_and_a_virtual_function_are_accepted(host):  # noqa: F811
 
 
 def test_options_of_a_pool(host):  # noqa: F811
-    kind, arguments = POOLS["nfs-options"]
+    kind, arguments = POOLS_OF_OURS["nfs-options"]
     host.modules["virt.pool_define"]("share", kind, start=False, **arguments)
     pool = host.conn.storagePoolLookupByName("share")
     update = functools.partial(host.modules["virt.pool_update"], "share", kind)
