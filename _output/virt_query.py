@@ -1,9 +1,11 @@
 """
-Format the output of ``salt-run virt.*`` for a terminal.
+Format the output of ``salt-run virt.*`` and ``salt HOST virt.*`` for a terminal.
 
-It formats the answers of the ``virt`` runner: the guests of ``virt.query`` in the layout of Salt's
-cloud controller tutorial, tables for functions that compare hosts, one line for an operation, and
-progress lines. ``--out=json`` and other outputters get the plain data.
+It formats the answers of the ``virt`` runner and of the functions of the ``virt`` module: the
+guests of ``virt.query`` in the layout of Salt's cloud controller tutorial, tables for functions
+that compare hosts or guests, one line for an operation, and progress lines. A table is as wide as
+the terminal, but at least 80 columns: a wider one folds its texts, then drops columns, then prints
+each row as a block. ``--out=json`` and other outputters get the plain data.
 
 CLI Example:
 
@@ -16,6 +18,7 @@ CLI Example:
 import re
 import shutil
 import sys
+import textwrap
 
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
 # few lines for sizes and texts below.
@@ -24,14 +27,26 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]
 _BAR = 10
 _LEVELS = 50
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
+_COLUMNS = 80
+# a folded text keeps so many characters in a line; a broken word so many
+_FOLDED, _BROKEN = 16, 8
+_GAP = "  "
+# keys whose values have a unit, and its bytes
+_SCALES = {
+    "mem": 1024, "maxMem": 1024, "phymemory": 2**20, "virtual size": 1, "disk size": 1,
+    "capacity": 1, "allocation": 1, "free": 1, "physical": 1,
+}  # fmt: skip
+# endings of names that are units, and their bytes
+_ENDINGS = {"_bytes": 1, "_kib": 1024, "_mib": 2**20, "_gib": 2**30}
+_PERIODS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def output(data, **kwargs):
     """
     Format data for the terminal.
 
-    :param data: answer of a function of the ``virt`` runner or of ``virt.full_info``, or a progress
-        event of the runner
+    :param data: answer of a function of the ``virt`` runner, minions to answers of the ``virt``
+        module, or a progress event of the runner
     :return: lines of text; empty if there is nothing to show
     """
     if isinstance(data, dict) and "event" in data and "suffix" in data:
@@ -39,20 +54,30 @@ def output(data, **kwargs):
     if isinstance(data, dict) and set(data) == {"data", "outputter"}:
         data = data["data"]
     if not isinstance(data, dict):
-        return _text(data, "\n")
-    rows = {
-        _text(key): _text(value, "\n  ") if isinstance(value, str) else _row(value)
-        for key, value in data.items()
-        if key != "retcode"
-    }
+        return "\n".join(_lines(data))
+    rows = {_text(key): _row(value) for key, value in data.items() if key != "retcode"}
     summaries = {key: value for key, value in rows.items() if _mapping(value).get("summary")}
     rows = summaries or rows  # of a verb for several guests: the table has each guest's result
     for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
         matching = {key: value for key, value in rows.items() if fits(value)}
         if matching:
             rest = {key: value for key, value in rows.items() if key not in matching}
-            return "\n".join([draw(matching), *(_block(*row) for row in rest.items())])
-    return "\n".join(_block(*row) for row in rows.items())
+            blocks = [draw(matching), *(_block(*row) for row in rest.items())]
+            return _joined(blocks)
+    return _joined([_block(*row) for row in rows.items()])
+
+
+def _joined(blocks):
+    """The blocks of text without those that repeat the previous one."""
+    different = [b for index, b in enumerate(blocks) if index == 0 or b != blocks[index - 1]]
+    return "\n".join(different)
+
+
+def _lines(data):
+    """The lines of an answer that is not a dictionary."""
+    if isinstance(data, (list, tuple)):
+        return _nested(_sanitized(data)) or ["none"]
+    return [_text(_plain(data), "\n")]
 
 
 def _text(value, break_=" "):
@@ -64,6 +89,8 @@ def _text(value, break_=" "):
 
 def _row(value):
     """Sanitize the data of one host or guest."""
+    if isinstance(value, str):
+        return _text(value, "\n  ")
     if isinstance(value, dict) and {"stdout", "exit_code", "comment"} <= value.keys():
         return {"comment": _command_output(value), "result": value.get("result")}
     return _sanitized(value)
@@ -87,6 +114,19 @@ def _mapping(value):
     return value if isinstance(value, dict) else {}
 
 
+def _plain(value):
+    """A value as people write it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(item)}".rstrip() for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_plain, value))
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def _progress(event):
     """Format a progress line. On a terminal, a line about a long step replaces the previous one; in
     a log, temporary lines are left out."""
@@ -104,19 +144,21 @@ def _is_host_size(value):
 
 
 def _hosts(hosts):
-    """The table of ``virt.host_info``; "used" means allocated to guests."""
-    rows = [["host", "cpus", "vcpus used", "free", "memory MiB", "used", "free MiB", "disk GiB",
-             "free GiB", "guests", "running", "maintenance"]]  # fmt: skip
+    """The table of ``virt.host_info``; "alloc" is what is allocated to guests."""
+    head = ["host", "CPUs", "vCPUs alloc", "vCPUs free", "memory", "memory alloc", "memory free",
+            "disk", "disk free", "guests", "running", "maintenance"]  # fmt: skip
+    rows: list[list[object]] = [[*head]]
     for name, host in hosts.items():
         rows.append([
             name, host["cpus"], _bar(host["vcpus_used"], host["vcpus_free"]), host["vcpus_free"],
-            host["memory_mib"], _bar(host["memory_used_mib"], host["memory_free_mib"]),
-            host["memory_free_mib"], host["disk_gib"], host["disk_free_gib"], host["guests"],
-            host["running"], host.get("maintenance"),
+            {"bytes": host["memory_mib"] * 2**20},
+            _bar(host["memory_used_mib"], host["memory_free_mib"]),
+            {"bytes": host["memory_free_mib"] * 2**20}, {"bytes": host["disk_gib"] * 2**30},
+            {"bytes": host["disk_free_gib"] * 2**30}, host["guests"], host["running"],
+            host.get("maintenance"),
         ])  # fmt: skip
-    if not any(row[-1] for row in rows[1:]):
-        rows = [row[:-1] for row in rows]
-    return _table(rows)
+    dropped = ("disk", "memory", "CPUs", "vCPUs alloc", "memory alloc", "running")
+    return _table(rows, {head: {"drop": n} for n, head in enumerate(dropped)})
 
 
 def _bar(used, free):
@@ -126,7 +168,11 @@ def _bar(used, free):
 def _is_listing(value):
     if not isinstance(value, dict) or "table" in value:
         return False
-    return all(isinstance(names, list) for names in value.values())
+    return all(isinstance(names, list) and _are_texts(names) for names in value.values())
+
+
+def _are_texts(values):
+    return all(isinstance(value, str) for value in values)
 
 
 def _listing(hosts):
@@ -142,19 +188,51 @@ def _listing(hosts):
 def _block(name, value):
     """Format one host or guest, depending on its data."""
     if not isinstance(value, dict):
-        return _backups(name, value) if _are_backups(value) else f"{name}: {value}"
+        return _list_block(name, value)
     if "error" in value and value.keys() <= {"error", "last_seen"}:
         last_seen = _last_seen(_mapping(value.get("last_seen")))
-        return "\n".join([name, f"  {value['error']}", *last_seen])
+        return "\n".join([name, f"  {_plain(value['error'])}", *last_seen])
     if "comment" in value and "result" in value:
-        rows = value.get("table") or []
-        return _table(rows, value["comment"]) if len(rows) > 1 else value["comment"]
+        return _titled_table(value, value["comment"])
     if "table" in value:
-        return _table(value["table"], value.get("title"))
+        return _titled_table(value, value.get("title"))
+    return "\n".join([name, *_answer(name, value)])
+
+
+def _answer(name, value):
+    """The lines below the name of a host or a guest."""
     if "vm_info" in value:
-        guests = _mapping(value["vm_info"])
-        return "\n".join([name, *(_guest(name, guest, guests[guest]) for guest in guests)])
-    return "\n".join([name, *_pairs(value)])
+        return _guests(name, _mapping(value["vm_info"]))
+    if value and all(map(_is_guest, value.values())):
+        return _guests(name, value)
+    if {"definition", "changes"} <= value.keys():
+        return _update(value)
+    return _nested(value, "  ") or ["  none"]
+
+
+def _list_block(name, value):
+    """Format a text, a number or a list, which is the answer of one host."""
+    if _are_backups(value):
+        return _backups(name, value)
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return f"{name}: none"
+        if all(not isinstance(item, (dict, list)) for item in value):
+            return "\n".join(_folded(f"{name}: ", _plain(value)))
+        return "\n".join([name, *_nested(value, "  ")])
+    text = _plain(value)
+    if "\n" in text:
+        return f"{name}\n  {text}"
+    return f"{name}: {text}".rstrip()
+
+
+def _titled_table(value, title):
+    """A sentence and the table below it; without rows, only the sentence."""
+    rows = value.get("table") or []
+    title = _plain(title)
+    if len(rows) < 2:
+        return title or _plain(value.get("empty")) or "none"
+    return _table(rows, _mapping(value.get("columns")), title)
 
 
 def _last_seen(value):
@@ -165,34 +243,34 @@ def _last_seen(value):
 
 
 def _are_backups(value):
-    return isinstance(value, list) and all(
-        isinstance(item, dict) and "backup_id" in item for item in value
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, dict) and "backup_id" in item for item in value)
     )
 
 
 def _backups(target, backups):
     """The table of ``virt.backups``: one row for each backup, followed by errors."""
-    head = ["guest", "backup", "when (UTC)", "host", "disks", "size", "as", "good"]
+    head = ["guest", "backup", "taken (UTC)", "host", "disks", "size", "consistency", "good"]
     rows: list[list[object]] = [[*head]]
     wrong = []
     for backup in backups:
         number = str(backup["backup_id"]).partition("-")[0]
         parents = _mapping(backup.get("disks")).values()
         is_full = all(parent == "full" for parent in parents)
-        size = _size(backup.get("stored_bytes") or 0)
         label = backup.get("guest") or backup.get("uuid")
         rows.append([
             label, int(number) if number.isdecimal() else number,
             str(backup.get("taken_at") or "")[:16].replace("T", " "), backup.get("host"),
-            ("full" if is_full else "incremental") if parents else None, size,
-            backup.get("consistency"),
+            ("full" if is_full else "incremental") if parents else None,
+            {"bytes": backup.get("stored_bytes") or 0}, backup.get("consistency"),
             "NO" if backup.get("problem") else "yes",
         ])  # fmt: skip
         if backup.get("problem"):
             wrong.append(f"  {label} {number}: {backup['problem']}")
-    if not backups:
-        return f"{target}: none"
-    return "\n".join([_table(rows, f"{target}:"), *wrong])
+    columns = {"host": {"drop": 1}, "disks": {"drop": 2}}
+    return "\n".join([_table(rows, columns, f"{target}:"), *wrong])
 
 
 def _command_output(value):
@@ -204,24 +282,123 @@ def _command_output(value):
     return "\n".join(_text(text, "\n") for text in texts)
 
 
-def _pairs(value):
-    """Indented ``key value`` lines; lists are separated by commas."""
-    width = max(map(len, map(str, value)), default=0)
-    fields = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items()}
-    return [f"  {key!s:{width}}  {val}" for key, val in fields.items()]
+def _nested(value, indent=""):
+    """Indented ``key: value`` lines; records with the same keys are a table."""
+    if isinstance(value, dict):
+        return [line for pair in value.items() for line in _pair(*pair, indent)]
+    if _are_records(value):
+        return _records(value, indent)
+    lines = []
+    for item in value:
+        if isinstance(item, (dict, list)):
+            below = _nested(item, f"{indent}  ")
+            lines += [f"{indent}- {below[0].strip()}", *below[1:]] if below else []
+        else:
+            lines.append(f"{indent}{_plain(item)}")
+    return lines
+
+
+def _pair(key, value, indent):
+    label, text = _measured(key, value)
+    if isinstance(value, dict) and value:
+        return [f"{indent}{label}:", *_nested(value, f"{indent}  ")]
+    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        return [f"{indent}{label}:", *_nested(value, f"{indent}  ")]
+    if isinstance(value, (list, tuple)) and value:
+        return _folded(f"{indent}{label}: ", text)
+    return [f"{indent}{label}: {'none' if value in (None, '', [], {}) else text}"]
+
+
+def _folded(label, text):
+    """A label and a text in lines that fit the terminal."""
+    return textwrap.wrap(
+        f"{label}{text}", _width(), subsequent_indent=" " * (len(label) - len(label.lstrip()) + 2),
+        break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+    )  # fmt: skip
+
+
+def _measured(key, value):
+    """The name of a value without its unit, and the value with it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if key in _SCALES:
+            return key, _size(value * _SCALES[key])
+        for ending, scale in _ENDINGS.items():
+            if key.endswith(ending):
+                return key.removesuffix(ending), _size(value * scale)
+        if key.endswith("_s"):
+            return key.removesuffix("_s"), _period(value)
+    return key, _plain(value)
+
+
+def _are_records(value):
+    return bool(value) and all(
+        isinstance(item, dict)
+        and item.keys() == value[0].keys()
+        and not any(isinstance(field, (dict, list)) and field for field in item.values())
+        for item in value
+    )
+
+
+def _records(records, indent):
+    heads = [_measured(key, records[0][key])[0] for key in records[0]]
+    rows = [[_measured(*pair)[1] for pair in record.items()] for record in records]
+    return _table([heads, *rows], indent=indent).splitlines()
+
+
+def _update(value):
+    """What ``virt.update`` changed on a host, and what waits for the next start."""
+    changed = [key for key in ("cpu", "mem") if value.get(key) is True]
+    lines = [f"  {_NAMES[key]} changed" for key in changed]
+    for kind, actions in value.items():
+        for action in ("attached", "detached", "updated"):
+            devices = _mapping(actions).get(action)
+            if isinstance(devices, list):
+                lines += [f"  {_device(kind, xml)} {action}" for xml in devices]
+    paths = [_mapping(change).get("path") for change in value["changes"] or []]
+    described = ("vcpu", "current_memory", "memory", "max_memory", "cpu", "disks", "interfaces")
+    further = [str(path) for path in paths if not str(path).startswith(described)]
+    if further:
+        lines += _folded("  changed: ", ", ".join(path.replace("_", " ") for path in further))
+    for label, key in (("now", "errors"), ("left unchanged", "warnings")):
+        lines += [f"  {'refused ' if key == 'errors' else ''}{label}: {_plain(text)}"
+                  for text in value.get(key) or []]  # fmt: skip
+    lines += [f"  at the next start: {_plain(text)}" for text in value.get("pending") or []]
+    return list(dict.fromkeys(lines)) or ["  nothing to change"]
+
+
+_NAMES = {"cpu": "CPUs", "mem": "memory"}
+
+
+def _device(kind, xml):
+    """A device of a guest, from its XML."""
+    matches = (
+        re.search(rf"<{tag}[^>]*\b{attribute}=['\"]([^'\"]+)", str(xml))
+        for tag, attribute in (("target", "dev"), ("mac", "address"), ("source", "file"))
+    )
+    values = [match[1] for match in matches if match]
+    return " ".join([kind, *values[:1]])
+
+
+def _is_guest(value):
+    return isinstance(value, dict) and {"cpu", "mem", "state"} <= value.keys()
+
+
+def _guests(host, guests):
+    return [_guest(host, guest, guests[guest]) for guest in guests]
 
 
 def _guest(host, name, info):
     if not isinstance(info, dict):
-        return f"  {name}: {info}"
+        return f"  {name}: {_plain(info)}"
     lines = [f"  {name}"]
     if "error" in info:
-        lines.append(f"    Error: {info['error']}")
+        lines.append(f"    Error: {_plain(info['error'])}")
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
-            lines.append(f"    {label}: {info[key]}")
+            lines.append(f"    {label}: {_measured(key, info[key])[1]}")
     if isinstance(info.get("pending"), list) and info["pending"]:
-        lines.append(f"    At the next start: {', '.join(map(str, info['pending']))}")
+        lines.append(f"    At the next start: {_plain(info['pending'])}")
+    lines += _about(info)
     lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
@@ -230,17 +407,40 @@ def _guest(host, name, info):
     return "\n".join(lines)
 
 
+# what virt.vm_info says besides, in this order
+_ABOUT = (
+    ("addresses", "Addresses"), ("uuid", "UUID"), ("owner", "Owner"), ("labels", "Labels"),
+    ("autostart", "Autostart"), ("uptime_s", "Uptime"), ("snapshots", "Snapshots"),
+    ("backups", "Backups"), ("ha", "High Availability"), ("usage", "Usage"),
+)  # fmt: skip
+
+
+def _about(info):
+    for key, label in _ABOUT:
+        value = info.get(key)
+        if value in (None, [], {}, ""):
+            continue
+        if isinstance(value, dict):
+            pairs = (_measured(*pair) for pair in value.items() if pair[1] is not None)
+            yield from _folded(f"    {label}: ", ", ".join(f"{k} {v}" for k, v in pairs))
+        else:
+            yield from _folded(f"    {label}: ", _measured(key, value)[1])
+
+
 def _graphics(host, name, graphics):
-    """The address of a display; if only its host can reach it, a hint how to connect."""
-    kind, port, listen = (graphics.get(word) for word in ("type", "port", "listen"))
+    """The address of a display, and where it listens; if only its host can reach it, a hint how to
+    connect."""
+    kind, port, listen = (graphics.get(key) for key in ("type", "port", "listen"))
     if not kind or str(kind).lower() == "none":
         return []
     if port in (None, "None", "-1", -1, ""):
         return [f"    Graphics: {kind}"]
+    address = f"    Graphics: {kind} - {host}:{port}"
     if str(listen).startswith("127.") or listen in ("::1", "localhost"):
-        return [f"    Graphics: {kind} - {listen}:{port} on {host} only: see virt.display {name}"]
-    everywhere = listen in (None, "None", "", "0.0.0.0", "::")
-    return [f"    Graphics: {kind} - {host if everywhere else listen}:{port}"]
+        return [address, f"      Listens on {listen} of {host}: see virt.display {name}"]
+    if listen in (None, "None", "", "0.0.0.0", "::"):
+        return [address, "      Listens on all addresses"]
+    return [address, f"      Listens on {listen}"]
 
 
 def _disk(target, disk):
@@ -248,14 +448,13 @@ def _disk(target, disk):
     size = disk.get("virtual size", disk.get("disk size"))
     if size is not None:
         lines.append(f"      Size: {_size(size)}")
-    lines.append(f"      File: {disk.get('file') or disk.get('source') or 'none'}")
+    lines.append(f"      File: {_plain(disk.get('file') or disk.get('source') or 'none')}")
     if disk.get("file format") or disk.get("format"):
         lines.append(f"      File Format: {disk.get('file format') or disk.get('format')}")
     if disk.get("backing file"):
-        backing = disk["backing file"]
-        lines.append(f"      Backing File: {_backing(backing)}")
+        lines.append(f"      Backing File: {_plain(_backing(disk['backing file']))}")
     if disk.get("error"):
-        lines.append(f"      Error: {disk['error']}")
+        lines.append(f"      Error: {_plain(disk['error'])}")
     return lines
 
 
@@ -275,35 +474,181 @@ def _nic(mac, nic):
 
 
 def _size(value):
-    if not isinstance(value, (int, float)):
+    """``1536`` as ``1.5 KiB``, as the library writes it; what is not a number stays as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
-    for unit in ("B", "K", "M", "G"):
-        if value < 1024:
-            return f"{value:.0f}{unit}" if unit == "B" else f"{value:.1f}{unit}"
-        value /= 1024
-    return f"{value:.1f}T"
+    unit, larger = "B", ["TiB", "GiB", "MiB", "KiB"]
+    while abs(value) >= 1024 and larger:
+        value, unit = value / 1024, larger.pop()
+    return f"{value:.0f} {unit}" if unit == "B" or value > 999 else f"{value:.3g} {unit}"
 
 
-def _table(rows, title=None):
-    """Format rows of cells, the first of which is the header; numbers are right-aligned, and bars
-    are drawn last."""
-    columns = list(zip(*rows, strict=True))
-    drawn = [_column(column) for column in columns]
-    lines = ["  ".join(cells).rstrip() for cells in zip(*drawn, strict=True)]
-    return "\n".join([title, *lines] if title else lines)
+def _period(seconds):
+    """``90`` as ``1 min 30 s``: the two largest units."""
+    seconds, units = round(seconds), list[str]()
+    for length, unit in _PERIODS:
+        number, seconds = divmod(seconds, length)
+        if number or (unit == "s" and not units):
+            units.append(f"{number} {unit}")
+    return " ".join(units[:2])
 
 
-def _column(column):
-    cells = [_cell(value) for value in column]
-    width = max(map(len, cells))
-    right = all(isinstance(value, (int, float)) for value in column[1:])
-    return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
+def _width():
+    """The columns of the terminal; 80 if there is none, or it is narrower."""
+    return max(_COLUMNS, shutil.get_terminal_size((_COLUMNS, 24)).columns)
+
+
+def _table(rows, options=None, title=None, indent=""):
+    """Format rows of cells, the first of which is the header. options: of columns by header, as the
+    runner's ``columns``."""
+    head, *body = ([*row] for row in rows)
+    cells = zip(*(_filled(row, len(head)) for row in body), strict=True)
+    columns = [
+        _Column(_plain(name), values, _mapping((options or {}).get(name)))
+        for name, values in zip(head, cells, strict=True)
+    ]
+    below = [column for column in columns if column.is_below]
+    shown = [column for column in columns if not column.is_blank and not column.is_below]
+    lines = _drawn(shown, _width() - len(indent))
+    lines += [text for row in zip(*(c.texts for c in below), strict=True) for text in row if text]
+    return "\n".join([title, *lines] if title else [indent + line for line in lines])
+
+
+def _filled(row, length):
+    return [*row, *[None] * length][:length]
+
+
+class _Column:
+    """A column of a table: its header, its cells and how narrow it can be."""
+
+    def __init__(self, head, values, options):
+        self.head, self.values = head, values
+        self.drop, self.is_below = options.get("drop"), bool(options.get("below"))
+        self.texts = [_cell(value) for value in values]
+        self.is_blank = not any(self.texts)
+        self.is_right = all(
+            isinstance(value, (int, float, dict, type(None))) and not isinstance(value, bool)
+            for value in values
+        ) and not any(isinstance(value, dict) and "bar" in value for value in values)
+        self.is_whole = bool(options.get("whole"))
+        self.is_folding = any(isinstance(value, (str, list)) for value in values)
+        self.width = self.natural = max(map(len, [head, *self.texts]))
+
+    def without_bars(self):
+        """The column with numbers instead of bars."""
+        percents = [
+            {"percent": 100 * value["bar"]} if isinstance(value, dict) and "bar" in value else value
+            for value in self.values
+        ]
+        return _Column(self.head, percents, {"drop": self.drop, "whole": self.is_whole})
+
+    def least(self, longest=None):
+        """The smallest width. longest: longer words are broken."""
+        cap = longest or self.natural
+        lengths = [len(part) for part in self.head.split()]
+        if not self.is_folding or (self.is_whole and longest is None):
+            return max([*lengths, *map(len, self.texts)])
+        lengths += [len(part) for text in self.texts for part in text.split()]
+        floor = min(self.natural, longest or _FOLDED)
+        return max(floor, min(max(lengths), cap))
+
+    def cell(self, text):
+        """The lines of a cell."""
+        lines = textwrap.wrap(text, self.width, break_on_hyphens=False) or [""]
+        return [line.rjust(self.width) if self.is_right else line.ljust(self.width)
+                for line in lines]  # fmt: skip
+
+
+def _drawn(columns, width):
+    """The lines of the columns: as they are, folded, without bars, without the columns that may be
+    dropped, with broken words, or a block for each row."""
+    if _fits(columns, width):
+        return _grid(columns)
+    columns = [column.without_bars() for column in columns]
+    droppable = sorted((c for c in columns if c.drop is not None), key=lambda c: c.drop)
+    for number in range(len(droppable) + 1):
+        remaining = [column for column in columns if column not in droppable[:number]]
+        if _fits(remaining, width):
+            return _grid(remaining)
+    for longest in (_FOLDED, _BROKEN):
+        if _fits(remaining, width, longest):
+            return _grid(remaining)
+    return _rows_as_blocks(columns, width)
+
+
+def _fits(columns, width, longest=None):
+    """Make the columns as narrow as necessary, the widest ones first; return whether they fit."""
+    least = [column.least(longest) for column in columns]
+    room = width - len(_GAP) * (len(columns) - 1)
+    low, high = 0, width  # limits of the widths: all columns fit, and perhaps do not
+    while low < high:
+        limit = (low + high + 1) // 2
+        total = sum(_limited(column, floor, limit)
+                    for column, floor in zip(columns, least, strict=True))  # fmt: skip
+        low, high = (limit, high) if total <= room else (low, limit - 1)
+    for column, floor in zip(columns, least, strict=True):
+        column.width = _limited(column, floor, low)
+    return sum(column.width for column in columns) <= room
+
+
+def _limited(column, floor, limit):
+    return max(floor, min(column.natural, limit))
+
+
+def _grid(columns):
+    """The lines of the rows; a short header stands next to its column."""
+    heads = [column.cell(column.head) for column in columns]
+    height = max(map(len, heads), default=0)
+    lines = _side_by_side([[""] * (height - len(head)) + head for head in heads], columns)
+    for row in zip(*(column.texts for column in columns), strict=True):
+        cells = [column.cell(text) for column, text in zip(columns, row, strict=True)]
+        lines += _side_by_side(cells, columns)
+    return lines
+
+
+def _side_by_side(cells, columns):
+    lines = []
+    for number in range(max(map(len, cells), default=0)):
+        parts = (
+            (cell[number] if number < len(cell) else "").ljust(column.width)
+            for column, cell in zip(columns, cells, strict=True)
+        )
+        lines.append(_GAP.join(parts).rstrip())
+    return lines
+
+
+def _rows_as_blocks(columns, width):
+    lines = []
+    for index in range(len(columns[0].texts)):
+        for number, column in enumerate(columns):
+            if column.texts[index]:
+                label = f"{'' if number == 0 else '  '}{column.head}: "
+                lines += textwrap.wrap(label + column.texts[index], width, subsequent_indent="    ")
+    return lines
 
 
 def _cell(value):
-    if isinstance(value, dict):  # {"bar": used fraction}
-        filled = round(_BAR * min(1.0, max(0.0, value["bar"])))
-        return "[" + "#" * filled + "." * (_BAR - filled) + f"] {value['bar'] * 100:3.0f} %"
+    """The text of a cell; a dictionary has the kind of its number."""
+    if isinstance(value, dict) and len(value) == 1:
+        [(kind, number)] = value.items()
+        if number is None:
+            return ""
+        if isinstance(number, (int, float)) and kind in _KINDS:
+            return _KINDS[kind](number)
     if isinstance(value, float):
         return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-    return "" if value is None else str(value)
+    return _plain(value)
+
+
+def _drawn_bar(used):
+    filled = round(_BAR * min(1.0, max(0.0, used)))
+    return "[" + "#" * filled + "." * (_BAR - filled) + f"] {used * 100:3.0f} %"
+
+
+_KINDS = {
+    "bar": _drawn_bar,
+    "bytes": _size,
+    "rate": lambda number: f"{_size(number)}/s",
+    "percent": lambda number: f"{number:.0f} %",
+    "seconds": _period,
+}

@@ -176,7 +176,8 @@ def versions(host=None):
     _disarmed()
     with Fleet(__opts__) as fleet:
         report = version_report.versions(fleet, version.versions(), host)
-    answer = {"versions": {"table": version_report.table(report), **report}}
+    table = {"table": version_report.table(report), "columns": version_report.COLUMNS}
+    answer = {"versions": {**table, **report}}
     wrong = report["lagging"] or any(
         "error" in host_versions for host_versions in report["hosts"].values()
     )
@@ -259,9 +260,11 @@ def explain(name, cpu, mem, image=None, hypervisor="kvm", host=None, **kwargs):
     title += f"; {decision.warning}" if decision.warning else ""
     table = explain_operation.table(decision, unreachable)
     return {
-        str(name): {"host": best, "title": title, "table": table},
+        str(name): {
+            "host": best, "title": title, "table": table, "columns": explain_operation.COLUMNS,
+        },
         **({} if best else {"retcode": 1}),
-    }
+    }  # fmt: skip
 
 
 @runner.reporting
@@ -312,7 +315,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         fit_if_lost, unplaced = fitting.lost[name]
         rows.append([name, number, fitting.limits[name], fit_if_lost, ", ".join(unplaced)])
     silent = [[name, 0, reason, None, None] for name, reason in sorted(unreachable.items())]
-    columns = ["host", "fit", "next rejected by", "fit if lost", "then unplaced"]
+    columns = ["host", "fit", "limited by", "fit if it fails", "guests without a host then"]
     guests = units.pluralize(fitting.total, "more guest")
     fit = "fits" if fitting.total == 1 else "fit"
     title = f"{guests} {fit}, {fitting.total_with_one_lost} with one host lost"

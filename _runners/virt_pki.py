@@ -67,7 +67,8 @@ def certs(host=None, ask=True):
     with Fleet(__opts__) as fleet:
         overview = cloud.overview(fleet, store, rules, host, ask)
     problems = cloud.problems(overview)
-    answer = {"certificates": {"table": cloud.table(overview), **overview}}
+    table = {"table": cloud.table(overview), "columns": cloud.COLUMNS}
+    answer = {"certificates": {**table, **overview}}
     return {**answer, "problems": problems, "retcode": 1} if problems else answer
 
 

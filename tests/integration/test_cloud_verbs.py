@@ -36,7 +36,7 @@ PLANS = [
     ("migrate", ["runs"], {}, "runs would be moved from hv1 to hv2"),
     ("evacuate", ["hv1"], {}, "hv1: 3 would move, 0 would stay"),
     ("restore", ["hv2"], {}, "hv2 would accept guests again, and 0 would return"),
-    ("rebalance", [], {"apply": True}, "0 moves; the score is"),
+    ("rebalance", [], {"apply": True}, "0 moves; the imbalance is"),
     ("repair", [], {"apply": True}, "no leftovers"),
     ("authorize", ["new", "hv1"], {}, "hv1 would be permitted to submit the key of new"),
 ]

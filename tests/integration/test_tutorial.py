@@ -177,9 +177,10 @@ def query(operator, cloud, step):
     text = operator.types(step.commands[0])
     lines = [line.rstrip() for line in text.splitlines()]
     port = virsh(cloud, "hv1", "vncdisplay", "centos1").strip().rsplit(":", 1)[1]
-    wanted = ["hv1", "  centos1", "    CPU: 2", "    Memory: 524288", "    State: running",
-              f"    Graphics: vnc - 127.0.0.1:{5900 + int(port)} on hv1 only: see virt.display "
-              "centos1", "    Disk - vda:"]  # fmt: skip
+    wanted = ["hv1", "  centos1", "    CPU: 2", "    Memory: 512 MiB", "    State: running",
+              f"    Graphics: vnc - hv1:{5900 + int(port)}",
+              "      Listens on 127.0.0.1 of hv1: see virt.display centos1",
+              "    Disk - vda:"]  # fmt: skip
     start = lines.index("hv1")
     assert lines[start : start + len(wanted)] == wanted
     assert "      File Format: qcow2" in lines

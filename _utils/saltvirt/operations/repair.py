@@ -104,14 +104,17 @@ class Repair:
     def check(self) -> Checked:
         """Return the findings, and what would be repaired."""
         findings, unreachable = self._find()
-        rows = [["what", "is wrong", "repairing", "command"]]
+        rows = [["name", "problem", "remedy", "command"]]
         rows += [[f.guest, f.problem, f.remedy, f.command] for f in findings]
         rows += [[host, reason, "", ""] for host, reason in sorted(unreachable.items())]
         count_text = units.pluralize(len(findings), "leftover")
         comment = count_text if findings else "no leftovers"
         comment += " on the hosts that answered" if unreachable else ""
         changes = {"repaired": {f.guest: f.remedy for f in findings if f.repair}}
-        details = {"table": rows, "findings": [f.data() for f in findings]}
+        details = {
+            "table": rows, "columns": {"command": {"below": True}},
+            "findings": [f.data() for f in findings],
+        }  # fmt: skip
         return Checked("repair", comment, changes, details, complete=not unreachable)
 
     def run(self) -> Result:

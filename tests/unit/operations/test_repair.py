@@ -329,7 +329,7 @@ def test_to_look_says_all_and_changes_nothing(cloud):
     comment = "4 leftovers on the hosts that answered"
     assert (found.comment, found.complete, cloud.called) == (comment, False, [])
     rows = found.details["table"]
-    assert [row[0] for row in rows] == ["what", "a", "b", "m", "two", "hv3"]
+    assert [row[0] for row in rows] == ["name", "a", "b", "m", "two", "hv3"]
     assert rows[1][2:] == ["removed from hv1", "salt-run virt.repair apply=True "
                            "finding=creation-interrupted:a:hv1"]  # fmt: skip
     assert rows[5] == ["hv3", down("hv3").error, "", ""]

@@ -9,8 +9,9 @@ from saltvirt.answers.host_calls import VERSIONS
 from saltvirt.answers.versions import Versions
 from saltvirt.fleet.client import Fleet
 
-_HEAD = ["host", "Salt Virt", "by", "digest", "Salt", "Python", "libvirt", ""]
+_HEAD = ["host", "Salt Virt", "by", "digest", "Salt", "Python", "libvirt", "to do"]
 MASTER = "master"
+COLUMNS = {"Python": {"drop": 0}, "by": {"drop": 1}, "digest": {"drop": 2}}
 _CURE = {
     "sync": "salt {} saltutil.sync_all",
     "pip": "install the master's version there, and restart the minion",

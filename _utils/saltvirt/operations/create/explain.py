@@ -34,6 +34,10 @@ def decide(
     return failover_capacity.best(decision, reserve, request, by_name, ha_options), unreachable
 
 
+# the components of a score are left out on a narrow terminal, the most important one last
+COLUMNS = {name: {"drop": number} for number, name in enumerate(reversed(weights.ALL))}
+
+
 def table(decision: choose.PlacementDecision, unreachable: dict[str, str]) -> list[list[Any]]:
     """Return the rows with a header: host, score and its parts; or the filter and its reason."""
     names = list(weights.ALL)

@@ -103,7 +103,7 @@ class Init:
                     else:
                         self.test_create(best.name)
             reasons.raise_first()
-            table = {"table": explain.table(decision, {})}
+            table = {"table": explain.table(decision, {}), "columns": explain.COLUMNS}
             return planned(request.for_host(best), best.name, table, self.notes("would be"))
         return reasons.checked(self.init_request.name)
 

@@ -52,13 +52,13 @@ class Rebalance:
         with reasons:
             hosts, planned, note = self._plan()
             score = rebalance.score(hosts, self.policy)
-            rows: list[list[Any]] = [["guest", "from", "to", "score after"]]
-            rows += [[m.guest, m.source, m.target, round(m.after, 3)] for m in planned]
-            text = f"the score is {score:.3f}, moves begin at {self.threshold}"
+            rows: list[list[Any]] = [["guest", "from", "to", "imbalance after", "reason"]]
+            rows += [[m.guest, m.source, m.target, round(m.after, 3), None] for m in planned]
+            text = f"the imbalance is {score:.3f}, guests move from {self.threshold}"
             moves_text = units.pluralize(len(planned), "move")
             comment = "; ".join(filter(None, (moves_text, text, note)))
             changes = {m.guest: m.target for m in planned}
-            rows += [[guest, None, None, note] for guest, note in self._pinned.items()]
+            rows += [[guest, None, None, None, note] for guest, note in self._pinned.items()]
             details = {"score": score, "table": rows, "stay": dict(self._pinned)}
             return Checked(ABOUT, comment, {"moved": changes}, details)
         return reasons.checked(ABOUT)

@@ -372,7 +372,13 @@ def overview(
     return {"CA": authorities(store) if store.base.is_dir() else {}, "hosts": summaries}
 
 
-_HEAD = ["host", "certificate", "for", "by", "until", "days left", "renewed from", ""]
+_HEAD = ["host", "certificate", "for", "by", "until", "days left", "renewed from", "problem"]
+# left out on a narrow terminal, in this order
+COLUMNS = {
+    "by": {"drop": 0, "whole": True},
+    "renewed from": {"drop": 1},
+    "for": {"drop": 2, "whole": True},
+}
 
 
 def table(summary: Mapping[str, Any]) -> list[list[Any]]:

@@ -478,7 +478,7 @@ def test_a_guest_that_can_go_nowhere_is_in_no_plan_and_is_named(tmp_path):
     one.fleet.pinned["g0"] = ["it has 2 snapshots"]
     found = one.check()
     assert found.details["stay"] == {"g0": "it has 2 snapshots"}
-    assert found.details["table"][-1] == ["g0", None, None, "it has 2 snapshots"]
+    assert found.details["table"][-1] == ["g0", None, None, None, "it has 2 snapshots"]
 
 
 def test_a_guest_that_a_person_names_stays(tmp_path):
