@@ -231,7 +231,7 @@ def _titled_table(value, title):
     rows = value.get("table") or []
     title = _plain(title)
     if len(rows) < 2:
-        return title or _plain(value.get("empty")) or "none"
+        return _plain(value.get("empty")) or title or "none"
     return _table(rows, _mapping(value.get("columns")), title)
 
 

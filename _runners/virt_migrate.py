@@ -177,8 +177,8 @@ def rebalance(apply=False, threshold=THRESHOLD, test=False, stay=()):
         vCPUs, as fractions)
     :param stay: names of guests that must not be migrated, as a list or separated by commas
 
-    :return: under ``rebalance``: ``score``, ``table`` of the migrations with the score after each,
-        ``stay`` (guest to the reason why it cannot be migrated); with ``apply``: ``result``,
+    :return: under ``rebalance``: ``score``, ``table`` of the migrations with the imbalance after
+        each, ``stay`` (guest to the reason why it cannot be migrated); with ``apply``: ``result``,
         ``comment``, ``changes``
 
     CLI Example:

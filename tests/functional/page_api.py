@@ -301,10 +301,11 @@ class Api(http.server.ThreadingHTTPServer):
         if arguments.get("apply"):
             self.hosts["hyper3"][name] = self.hosts["hyper1"].pop(name)
             return done("rebalance", "rebalanced")
-        rows = [["guest", "from", "to", "score after"], [name, "hyper1", "hyper3", 0.04],
-                ["db99", None, None, "it has a local disk"]]  # fmt: skip
+        rows = [["guest", "from", "to", "imbalance after", "reason"],
+                [name, "hyper1", "hyper3", 0.04, None],
+                ["db99", None, None, None, "it has a local disk"]]  # fmt: skip
         return {"rebalance": {
-            "result": None, "comment": "1 move; the score is 0.213, moves begin at 0.1",
+            "result": None, "comment": "1 move; the imbalance is 0.213, guests move from 0.1",
             "changes": {"moved": {name: "hyper3"}}, "score": 0.213, "table": rows,
             "stay": {"db99": "it has a local disk"},
         }}  # fmt: skip

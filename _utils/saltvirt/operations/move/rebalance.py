@@ -47,7 +47,7 @@ class Rebalance:
         self.migrate, self.report, self.provider = migrate, report, provider
 
     def check(self) -> Checked:
-        """Return the moves, with the score after each."""
+        """Return the moves, with the imbalance after each."""
         reasons = Reasons()
         with reasons:
             hosts, planned, note = self._plan()
