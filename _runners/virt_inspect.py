@@ -13,10 +13,11 @@ from saltvirt.operations.access import runner
 
 with saltvirt.later():
     from saltvirt import names, units
+    from saltvirt.operations.access import access_check
     from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation
+    from saltvirt.operations.inspect import activity, listing, refresh
     from saltvirt.operations.inspect import addresses as guest_addresses
-    from saltvirt.operations.inspect import listing, refresh
     from saltvirt.operations.inspect import maintenance as host_maintenance
     from saltvirt.operations.inspect import top as resource_usage
     from saltvirt.spec import values
@@ -158,6 +159,36 @@ def top(host=None, sort="cpu", interval=None):
         if interval is None or not refresh.is_possible(__opts__):
             return resource_usage.top(fleet, host, sort)
         return refresh.show(__opts__, interval_s, lambda: resource_usage.top(fleet, host, sort))
+
+
+@runner.reporting
+def log(name=None, limit=50):
+    """
+    Show which verbs have changed guests and hosts: when, who called them, and their results.
+
+    This master records every call of a verb of the runner that was permitted and may have changed
+    something, from ``salt-run``, salt-api and reactors; not ``test=True``, and not what was done
+    on a hypervisor directly. Commands in guests are recorded without their text. The log is kept
+    over a restart and has at most 8 MiB, which is more than 20,000 calls.
+
+    :param name: name of a guest or of a host, or a shell pattern; default: all
+    :param limit: maximum number of entries
+
+    :return: under ``log``: ``title``, ``table`` and ``entries``, the newest last: a list of
+        dictionaries: ``time`` (UTC, when the verb ended), ``seconds``, ``user``, ``verb``,
+        ``guest``, ``host``, ``result`` (True or False), ``comment``, and ``new`` (the guest's new
+        name) if there is one
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.log
+        salt-run virt.log web1 limit=10
+    """
+    user = access_check.requesting_user(__opts__)
+    limited = not access_check.may_all(__opts__, user, "log")
+    return activity.listing(__opts__, None if name is None else str(name), limit, limited)
 
 
 @runner.reporting

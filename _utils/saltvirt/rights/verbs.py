@@ -32,7 +32,7 @@ _GUEST, _CLOUD = _rule(GUEST, "name test"), _rule(CLOUD)
 RULES = {
     "list": _rule(LISTING, "host hyper quiet"), "query": _rule(LISTING, "host quiet"),
     "locate": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
-    "addresses": _rule(GUEST, "name"),
+    "addresses": _rule(GUEST, "name"), "log": _rule(GUEST, "name limit"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
     "force_off": _GUEST, "pause": _GUEST,
     "resume": _GUEST, "reset": _GUEST, "reboot": _rule(GUEST, "name timeout test"),
@@ -77,7 +77,9 @@ GROWING = frozenset({"update", "resize"})
 # a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
 
-_READ = frozenset({"list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "help"})
+_READ = frozenset({
+    "list", "query", "locate", "vm_info", "addresses", "log", "snapshots", "watch", "help",
+})  # fmt: skip
 _USE = _READ | {
     "start", "shutdown", "force_off", "pause", "resume", "reboot", "reset", "snapshot", "revert",
     "delete_snapshots", "backup", "display", "screenshot", "ticket", "console",

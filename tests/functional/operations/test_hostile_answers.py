@@ -454,7 +454,7 @@ class Cloud(Fleet):
 VERBS = {
     "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
     "next_host": ({}, ()), "networks": ({}, ()), "pools": ({}, ()), "images": ({}, ()),
-    "top": ({}, ()),
+    "top": ({}, ()), "log": ({"name": "web1"}, ()),
     "addresses": ({"name": "web1"}, ()), "maintenance": ({"host": "hv1", "state": "off"}, ()),
     "vm_info": ({"name": "web1"}, ()), "locate": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
@@ -540,7 +540,8 @@ RUNNERS = {
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
-    "virt_inspect": ("addresses", "networks", "pools", "images", "maintenance", "top"),
+    "virt_inspect": ("addresses", "networks", "pools", "images", "maintenance", "top",
+                     "log"),
     "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
                      "migrate_recover", "migrate_unfinished"),

@@ -282,6 +282,8 @@ class _Limited:
         cloud = self._query_cloud(fleet)
         if rule.scope == verbs.LISTING:
             return lambda: _narrow(self._rights, self.verb, self._call(), cloud)
+        if self._bound.arguments.get("name") is None:
+            raise self._denied(" without the name of a guest")
         name = self._name("name", names.existing_guest)
         self._admit(cloud, name)
         if "new" in self._bound.arguments:

@@ -12,7 +12,7 @@ from typing import Any
 
 from saltvirt import errors, sanitize, settings, units
 from saltvirt.fleet import requester
-from saltvirt.operations.access import access_check, bulk
+from saltvirt.operations.access import access_check, activity, bulk
 from saltvirt.operations.core.result import Answer, failed, with_outputter
 from saltvirt.spec import base, values
 
@@ -137,7 +137,9 @@ def _call_checked(
     several: str | None,
 ) -> Answer:
     bound = _bind_arguments(function, args, kwargs, several)
-    return access_check.answer(function, bound, injected)
+    return activity.recorded(
+        function, bound, injected, lambda: access_check.answer(function, bound, injected)
+    )
 
 
 def _wrapper(

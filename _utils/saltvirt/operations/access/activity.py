@@ -1,0 +1,107 @@
+"""Record each call of a verb that may have changed something in the log of this master."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.fleet import requester
+from saltvirt.operations.core.result import Answer
+from saltvirt.operations.journal import activity_log
+from saltvirt.operations.journal.activity_log import LogEntry
+
+# verbs that change nothing
+QUERIES = frozenset({
+    "list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info",
+    "versions", "next_host", "explain", "capacity", "networks", "pools", "images", "top", "log",
+    "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs", "owners",
+    "ha_status", "ha_simulate", "display", "screenshot", "help",
+})  # fmt: skip
+# verbs whose comments may contain what a guest has printed, or what a user has typed
+PRIVATE = frozenset({"exec", "put", "get", "console", "ticket"})
+# errors of calls that began nothing
+_REFUSED = (errors.Denied, errors.NotFound, errors.InvalidInput)
+
+
+def recorded(
+    function: Callable[..., Answer],
+    bound: inspect.BoundArguments,
+    injected: object,
+    call: Callable[[], Answer],
+) -> Answer:
+    """Return what the call returns, or raise what it raises, and record the result. injected: as
+    for access_check.answer."""
+    opts, verb = function.__globals__.get("__opts__") or {}, function.__name__
+    if verb in QUERIES or "cachedir" not in opts:
+        return call()
+    call_entry = _CallEntry(opts, verb, bound.arguments, injected)
+    try:
+        answer = call()
+    except _REFUSED:
+        raise
+    except Exception as exc:
+        text = exc.text if isinstance(exc, errors.VirtError) else f"internal error: {exc!r}"
+        subject = bound.arguments.get("name") or bound.arguments.get("host")
+        call_entry.record([(None if subject is None else str(subject), False, text, None)])
+        raise
+    call_entry.record(_results(answer))
+    return answer
+
+
+# (subject, whether the verb succeeded, comment, host)
+_Outcome = tuple[str | None, bool, object, object]
+
+
+def _results(answer: Answer) -> Iterator[_Outcome]:
+    """Yield the results in an answer; without those of a test, which has changed nothing."""
+    for subject, part in answer.items():
+        if isinstance(part, dict) and isinstance(part.get("result"), bool):
+            yield subject, part["result"], part.get("comment") or "", part.get("host")
+
+
+class _CallEntry:
+    """The entries of one call of a verb."""
+
+    def __init__(
+        self, opts: dict[str, Any], verb: str, arguments: Mapping[str, Any], injected: object
+    ) -> None:
+        self._opts, self._verb, self._arguments = opts, verb, arguments
+        self._user, self._start_s = _user(opts, injected), time.monotonic()
+
+    def record(self, outcomes: Iterator[_Outcome] | list[_Outcome]) -> None:
+        entries = [self._entry(*outcome) for outcome in outcomes]
+        if entries:
+            activity_log.append(self._opts, entries)
+
+    def _entry(self, subject: str | None, result: bool, comment: object, host: object) -> LogEntry:
+        new = self._arguments.get("new")
+        is_host = subject is not None and subject == self._arguments.get("host")
+        is_about_host = is_host and "name" not in self._arguments
+        return LogEntry(
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            seconds=round(time.monotonic() - self._start_s, 1),
+            user=self._user,
+            verb=self._verb,
+            guest=None if is_about_host else subject,
+            host=subject if is_about_host else host if isinstance(host, str) else None,
+            result=result,
+            comment="" if self._verb in PRIVATE else activity_log.shorten(comment),
+            new=new if isinstance(new, str) and new != subject else None,
+        )
+
+
+def _user(opts: dict[str, Any], injected: object) -> str:
+    """Return the user who calls the verb, as far as it is known."""
+    try:
+        user = requester.requesting_user(opts, injected)
+    except errors.Denied:
+        user = None
+    if user is not None:
+        return user
+    if opts.get("__cli") == requester.COMMAND_LINE:
+        return os.environ.get("SUDO_USER") or str(opts.get("user") or "root")
+    return injected if isinstance(injected, str) and injected else "master"

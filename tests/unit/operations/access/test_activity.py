@@ -1,0 +1,144 @@
+"""The log of what verbs have changed."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.operations.access import activity, runner
+from saltvirt.operations.core import result
+from saltvirt.operations.inspect.activity import listing
+from saltvirt.operations.journal import activity_log
+from saltvirt.rights import verbs
+
+
+@runner.reporting
+def start(name, test=False, error=None):
+    """A verb about a guest."""
+    if error:
+        raise error
+    if test:
+        return result.planned(name, "would be started")
+    return result.done(name, f"{name} runs", host="hv1")
+
+
+@runner.reporting
+def evacuate(host):
+    """A verb about a host."""
+    return result.failed(host, "2 stay")
+
+
+@runner.reporting
+def rename(name, new):
+    """A verb that gives another name."""
+    return result.done(name, "renamed", host="hv1")
+
+
+@runner.reporting
+def put(name, cmd):
+    """A verb whose comment is not for the log."""
+    return result.done(name, f"{cmd} printed the password")
+
+
+@runner.reporting
+def query():
+    """A verb that changes nothing."""
+    return {"hv1": {"result": True}}
+
+
+@runner.reporting
+def purge(name):
+    """A verb that removes a guest."""
+    return result.done(name, "removed")
+
+
+@pytest.fixture
+def opts(tmp_path, monkeypatch):
+    found = {"cachedir": str(tmp_path), "__cli": "salt-run", "user": "root"}
+    monkeypatch.setitem(globals(), "__opts__", found)
+    monkeypatch.setenv("SUDO_USER", "anna")
+    return found
+
+
+def entries(opts, name=None, limit=50, current_guest=False):
+    return listing(opts, name, limit, current_guest)["log"]["entries"]
+
+
+def test_a_change_is_recorded_with_its_user_and_result(opts):
+    assert listing(opts, None, 5, False)["log"]["table"][1:] == []
+    start("web1")
+    start("web2", error=errors.OperationFailed("its disk is\nlocked"))
+    evacuate("hv1")
+    rename("web1", "web9")
+    found = entries(opts)
+    assert [(e["verb"], e["guest"], e["host"], e["result"]) for e in found] == [
+        ("start", "web1", "hv1", True), ("start", "web2", None, False),
+        ("evacuate", None, "hv1", False), ("rename", "web1", "hv1", True),
+    ]  # fmt: skip
+    assert {e["user"] for e in found} == {"anna"}
+    assert found[1]["comment"] == "its disk is locked"
+    assert [e["verb"] for e in entries(opts, "web1")] == ["start", "rename"]
+    assert [e["verb"] for e in entries(opts, "web9")] == ["rename"]
+    assert [e["verb"] for e in entries(opts, "hv1")] == ["evacuate"]
+    assert len(entries(opts, "web*")) == 3
+    assert entries(opts, limit=1) == found[-1:]
+
+
+def test_what_changed_nothing_is_not_recorded(opts):
+    query()
+    start("web1", test=True)
+    start("web1", nonsense=1)
+    for error in (errors.NotFound("no guest"), errors.Denied("no"), errors.InvalidInput("no")):
+        start("web1", error=error)
+    assert entries(opts) == []
+
+
+def test_what_a_command_printed_is_not_recorded(opts):
+    put("web1", "cat /etc/secret")
+    [entry] = entries(opts)
+    assert (entry["verb"], entry["comment"]) == ("put", "")
+    assert "secret" not in json.dumps(entry)
+
+
+def test_every_verb_that_is_said_to_change_nothing_exists():
+    assert verbs.RULES.keys() >= activity.QUERIES
+    assert verbs.RULES.keys() >= activity.PRIVATE
+
+
+def test_a_limited_user_sees_only_the_present_guest_of_the_name(opts):
+    for verb in (start, purge, start):
+        verb("web1")
+    assert [e["verb"] for e in entries(opts, "web1")] == ["start", "purge", "start"]
+    assert [e["verb"] for e in entries(opts, "web1", current_guest=True)] == ["start"]
+
+
+def test_a_log_that_cannot_be_written_stops_no_verb(opts, tmp_path):
+    (tmp_path / "virt").write_text("in the way")
+    assert start("web1")["data"]["web1"]["result"] is True
+    assert entries(opts) == []
+
+
+def test_the_size_is_limited_and_a_damaged_line_costs_one_entry(opts, tmp_path, monkeypatch):
+    monkeypatch.setattr(activity_log, "MAX_BYTES", 4000)
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(start, (f"web{number}" for number in range(100)))]
+    folder = tmp_path / "virt/log"
+    files = [path for path in folder.iterdir() if path.name != ".lock"]
+    assert sorted(path.name for path in files) == ["activity", "activity.1"]
+    assert all(path.stat().st_size <= 4000 for path in files)
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+    before = len(entries(opts))
+    assert 20 < before < 60
+    with open(folder / "activity", "ab") as file:
+        file.write(b'{"time": "2026-')
+    start("last")
+    assert entries(opts)[-1]["guest"] == "last"
+
+
+@pytest.mark.parametrize("limit", [0, -1, "x", 10_001])
+def test_limit(opts, limit):
+    with pytest.raises(errors.InvalidInput, match="limit"):
+        listing(opts, None, limit, False)
