@@ -84,11 +84,11 @@ def pool_define(
     source_auth=None,
     source_name=None,
     source_format=None,
-    source_protocol_ver=None,
-    source_mount_opts=None,
     transient=False,
     start=True,
     build=False,
+    source_protocol_ver=None,
+    source_mount_opts=None,
     **kwargs,
 ):
     """
@@ -158,9 +158,9 @@ def pool_update(
     source_auth=None,
     source_name=None,
     source_format=None,
+    test=False,
     source_protocol_ver=None,
     source_mount_opts=None,
-    test=False,
     **kwargs,
 ):
     """

@@ -81,6 +81,8 @@ def changes(
         *_filesystems(desired, actual),
     ]
     for word, name in SINGLE.items():
+        if word == "video" and len(desired.graphics) and not len(desired.videos):
+            continue  # libvirt adds one beside a display
         result.extend(_single(word, list(getattr(desired, name)), list(getattr(actual, name))))
     for name in ("serials", "consoles", "tpms", "watchdogs", "rngs", *ADDED[1:]):
         result.extend(_list(name, desired, actual))
