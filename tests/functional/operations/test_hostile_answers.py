@@ -520,7 +520,7 @@ VERBS = {
     "backup_ls": ({"name": "web1"}, ()), "backup_get": ({"name": "web1", "path": "/a"}, ()),
     "backup_get_test": ({"name": "web1", "path": "/a", "test": True}, ()),
     "certs": ({}, ()), "rotate_ca": ({}, ()), "revoke": ({"host": "hv1"}, ()),
-    "metrics": ({}, ()),
+    "metrics": ({}, ()), "help": ({}, ()),
     "display": ({"name": "web1"}, ()), "screenshot": ({"name": "web1"}, ()),
     "ticket": ({"name": "web1", "digest": "a" * 64}, ()), "watch": ({"digest": "a" * 64}, ()),
     "console": ({"name": "web1"}, ()), "exec": ({"name": "web1", "cmd": "uptime"}, ()),
@@ -531,7 +531,7 @@ VERBS = {
 }  # fmt: skip
 RUNNERS = {
     "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
-             "vm_info", "locate", "repair"),
+             "vm_info", "locate", "repair", "help"),
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
                     "backup_verify"),

@@ -12,7 +12,7 @@ from saltvirt.operations.core.result import Answer
 # the order is that in which an operator meets the verbs
 GROUPS = {
     "See what exists": (
-        "list", "query", "vm_info", "locate", "addresses", "top", "host_info", "images", "pools",
+        "list", "query", "vm_info", "locate", "addresses", "log", "top", "host_info", "images", "pools",
         "networks", "versions", "owners", "metrics", "help",
     ),
     "Create and remove guests": (
