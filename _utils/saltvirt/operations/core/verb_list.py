@@ -12,8 +12,8 @@ from saltvirt.operations.core.result import Answer
 # the order is that in which an operator meets the verbs
 GROUPS = {
     "See what exists": (
-        "list", "query", "vm_info", "locate", "addresses", "log", "top", "host_info", "images", "pools",
-        "networks", "versions", "owners", "metrics", "help",
+        "list", "query", "vm_info", "locate", "addresses", "log", "top", "host_info", "images",
+        "pools", "networks", "versions", "owners", "metrics", "help",
     ),
     "Create and remove guests": (
         "init", "explain", "next_host", "capacity", "deployed", "clone", "rename", "purge",
