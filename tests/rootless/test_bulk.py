@@ -97,8 +97,8 @@ def test_guests_of_a_silent_host_are_failures_with_their_host(cloud, guests):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("virt.start", "web9", "foo=1"), "virt.start: unknown 'foo'; known: host, name, "
-                                          "overcommit, test"),
+        (("virt.start", "web9", "foo=1"), "virt.start: unknown 'foo'; known: at_once, confirm, "
+                                          "host, label, name, overcommit, state, test"),
         (("virt.start",), "virt.start: missing a required argument: 'name'; "
                           "help: salt-run -d virt.start"),
     ],

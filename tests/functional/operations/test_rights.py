@@ -243,6 +243,26 @@ def test_a_pattern_selects_what_the_user_sees_and_each_guest_is_checked(runner, 
     assert set(runner("ops", "locate", "*")) == {*OWNERS, "*", "retcode"}  # both is on two hosts
 
 
+def test_a_selection_drops_no_name_and_no_host_without_a_word(runner, cloud):
+    told = runner("root", "locate", "bob*,gone-9")
+    assert (told["retcode"], comment(told, "gone-9")) == (1, "no guest 'gone-9' on any hypervisor")
+    told = runner("root", "locate", "bob-1,gone-9", host="hv1")
+    assert (told["retcode"], "gone-9" in told, told["bob-1"]["result"]) == (1, True, True)
+    assert set(runner("root", "locate", "bob-1,bobs", host="hv1")) == {
+        "bob-1", "bob-1,bobs host=hv1"
+    }  # fmt: skip
+    told = runner("bob", "locate", "bob*,anna-1")
+    assert comment(told, "anna-1") == "no guest 'anna-1' on any hypervisor"
+    owners.set_labels(cloud.opts, id_of("bobs"), "bobs", ["web"])
+    assert set(runner("root", "start", label="w*", test=True)) == {"bobs", "label=w*"}
+    cloud.silent = {"hv2"}
+    told = runner("bob", "locate", "bob*")
+    assert (told["retcode"], set(told)) == (1, {"bob-1", "bob*", "retcode"})
+    assert "hv2 did not answer: guests there may be missing" in comment(told, "bob*")
+    told = runner("root", "force_off", "bob*", stat="off")
+    assert "unknown 'stat', did you mean 'state'?" in comment(told, "bob*")
+
+
 @pytest.mark.parametrize(("verb", "args", "kwargs", "said"), [
     ("evacuate", ["hv1"], {}, "bob may not call virt.evacuate"),
     ("start", ["bob-1"], {"overcommit": True}, "with overcommit"),

@@ -202,13 +202,14 @@ def answer(
     verb, opts = f"virt.{function.__name__}", function.__globals__["__opts__"]
     test = values.boolean(chosen.kwargs.get("test", False), "test")
     with Fleet(opts) as fleet:
-        targets, unreachable = resolve(fleet, chosen, user, function.__name__)
+        targets, missing = resolve(fleet, chosen, user)
     names = [target.name for target in targets]
     if not targets:
         text = f"no guest matches {chosen.text}"
-        missing = "; ".join(f"{host}: {reason}" for host, reason in sorted(unreachable.items()))
-        raise errors.NotFound(f"{text} on any hypervisor that answered ({missing})" if missing
-                              else text)  # fmt: skip
+        reasons = "; ".join(f"{host}: {reason}" for host, reason in sorted(missing.items()))
+        raise errors.NotFound(
+            f"{text} on any hypervisor that answered ({reasons})" if reasons else text
+        )
     if destructive and not (test or chosen.is_list) and chosen.confirm != len(names):
         raise errors.InvalidInput(
             f"{verb} would affect {_counted(names)}; to confirm, add confirm={len(names)}"
@@ -217,7 +218,7 @@ def answer(
     screen.line(f"{verb}: {_counted(names)}")
     with progress.several():
         answers = _call_each(chosen, targets, call)
-    return _merged(chosen, targets, answers, unreachable, test)
+    return _merged(chosen, targets, answers, missing, test)
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -227,18 +228,22 @@ def _counted(names: Sequence[str]) -> str:
 
 
 def resolve(
-    fleet: Fleet, chosen: Selection, user: str | None, verb: str
+    fleet: Fleet, chosen: Selection, user: str | None
 ) -> tuple[list[Target], dict[str, str]]:
-    """Return (the selected guests, host to why it did not answer).
+    """Return (the selected guests, host to why its guests are not known).
 
     A limited user gets only guests that the user can see. Guests that a silent host had when it
-    last answered are selected, with an error, unless labels or rights cannot be known.
+    last answered are selected, with an error, unless labels or rights cannot be known. A name that
+    is no pattern is selected even if no host reports such a guest; the verb says so.
     """
     locations = find.locations(fleet)
+    missing = dict(locations.unreachable)
+    if locations.unknown:
+        missing["syndics"] = locations.unknown
     limits = access_check.guest_filter(fleet.opts, user)
-    labelled = None
+    identities = None
     if chosen.label is not None or limits is not None:
-        labelled = _identified(fleet, chosen.label, limits)
+        identities = _identities(fleet, chosen.label, limits, missing)
     targets = []
     for name, hosts in locations.guests.items():
         places = {
@@ -246,31 +251,41 @@ def resolve(
             if (chosen.host is None or fnmatch.fnmatchcase(host, chosen.host))
             and chosen.state in (None, state)
         }  # fmt: skip
-        if places and chosen.matches(name) and (labelled is None or name in labelled):
+        if places and chosen.matches(name) and (identities is None or identities.get(name)):
             host = next(iter(places)) if len(hosts) == 1 else ", ".join(sorted(hosts))
             targets.append(Target(name, host, next(iter(places.values()))))
-    if labelled is None and chosen.state is None:
+    if identities is None and chosen.state is None:
         targets += _last_seen(fleet, chosen, locations)
-    resolved = {target.name for target in targets}
-    if chosen.is_list:
-        targets += [Target(name) for name in chosen.names if name not in resolved]
-    return sorted(targets, key=lambda target: target.name), locations.unreachable
+    # guests that the user can see; the host, label or state can exclude them
+    visible = locations.guests.keys() if identities is None else identities.keys()
+    excluded = {*visible, *(target.name for target in targets)}
+    targets += [
+        Target(name) for name in chosen.names if not is_pattern(name) and name not in excluded
+    ]
+    return sorted(targets, key=lambda target: target.name), missing
 
 
-def _identified(
-    fleet: Fleet, label: str | None, limits: access_check.GuestFilter | None
-) -> set[str]:
-    """Return the guests that have the label, by the master's record, and that the user can see on
-    each of their hosts."""
-    hosts, _ = inventory.gather(fleet)
-    accepted: dict[str, bool] = {}
+def _identities(
+    fleet: Fleet,
+    label: str | None,
+    limits: access_check.GuestFilter | None,
+    missing: dict[str, str],
+) -> dict[str, bool]:
+    """Return each guest that the user can see on all of its hosts, and whether it has the label by
+    the master's record. missing: gets the hosts that do not report their guests' UUIDs."""
+    hosts, unreachable = inventory.gather(fleet)
+    missing.update(unreachable)
+    labelled: dict[str, bool] = {}
+    hidden = set()
     for host in hosts:
         for guest in host.guests:
-            record = owners.load(fleet.opts, guest.uuid)
-            fits = label is None or any(fnmatch.fnmatchcase(item, label) for item in record.labels)
-            visible = limits is None or limits(guest.name, guest.uuid)
-            accepted[guest.name] = accepted.get(guest.name, True) and fits and visible
-    return {name for name, fits in accepted.items() if fits}
+            if limits is not None and not limits(guest.name, guest.uuid):
+                hidden.add(guest.name)
+                continue
+            labels = owners.load(fleet.opts, guest.uuid).labels if label is not None else ()
+            fits = label is None or any(fnmatch.fnmatchcase(item, label) for item in labels)
+            labelled[guest.name] = labelled.get(guest.name, True) and fits
+    return {name: fits for name, fits in labelled.items() if name not in hidden}
 
 
 def _last_seen(fleet: Fleet, chosen: Selection, locations: find.Locations) -> Iterable[Target]:
@@ -304,10 +319,11 @@ def _merged(
     chosen: Selection,
     targets: Sequence[Target],
     answers: Mapping[str, Answer],
-    unreachable: Mapping[str, str],
+    missing: Mapping[str, str],
     test: bool,
 ) -> Answer:
-    """Return the answers of all guests and the summary."""
+    """Return the answers of all guests and the summary. missing: hosts whose guests are not
+    known."""
     data: Answer = {}
     rows: list[list[Any]] = [["guest", "host", "result", "comment"]]
     failed = 0
@@ -323,8 +339,8 @@ def _merged(
     comment = f"{total}: {len(targets) - failed} {'would succeed' if test else 'succeeded'}"
     comment += f", {failed} failed" if failed else ""
     silent = ""
-    if unreachable and not chosen.is_list:
-        silent = f"; {', '.join(sorted(unreachable))} did not answer: guests there may be missing"
+    if missing and not chosen.is_list:
+        silent = f"; {', '.join(sorted(missing))} did not answer: guests there may be missing"
     complete = not failed and not silent
     summary_result = False if not complete else None if test else True
     data[chosen.text] = {

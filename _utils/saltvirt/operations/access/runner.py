@@ -30,18 +30,22 @@ log = logging.getLogger(__name__)
 
 
 def _bind_arguments(
-    function: Callable[..., Answer], args: Sequence[Any], kwargs: Answer, several: str | None
+    function: Callable[..., Answer],
+    args: Sequence[Any],
+    kwargs: Answer,
+    several: str | None,
+    selectors: Sequence[str] = (),
 ) -> inspect.BoundArguments:
     """Return the bound arguments, with names as text and flags as booleans. Raises InvalidInput if
     an argument is missing, unknown, or not a valid name. several: the argument that may also be a
-    list of names."""
+    list of names. selectors: further arguments that exist, for the error."""
     signature = inspect.signature(function)
     parameters = signature.parameters
     takes_any = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
     kwargs = kwargs if takes_any else settings.user_kwargs(kwargs)
     name = f"virt.{function.__name__}"
     for word in () if takes_any else sorted(kwargs.keys() - parameters.keys()):
-        raise base.unknown(word, parameters, name)
+        raise base.unknown(word, [*parameters, *selectors], name)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as exc:
@@ -104,11 +108,15 @@ def reporting_destructive(function: Callable[..., Answer]) -> Callable[..., Answ
 
 
 def _reporting_bulk(function: Callable[..., Answer], destructive: bool) -> Callable[..., Answer]:
+    selectors = bulk.selectors(function)
+
     def call(args: tuple[Any, ...], kwargs: Answer, injected: object) -> Answer:
         chosen = bulk.selection(function, args, kwargs)
         if chosen is None:
-            return _call_checked(function, args, kwargs, injected, None)
+            return _call_checked(function, args, kwargs, injected, None, selectors)
         user = access_check.limited_user(function, injected)
+        # a mistyped argument is refused before a host is asked
+        _bind_arguments(function, ("name", *chosen.args), chosen.kwargs, None, selectors)
 
         def call_single(single_args: tuple[Any, ...], single_kwargs: Answer) -> Answer:
             return _guarded(
@@ -135,8 +143,9 @@ def _call_checked(
     kwargs: Answer,
     injected: object,
     several: str | None,
+    selectors: Sequence[str] = (),
 ) -> Answer:
-    bound = _bind_arguments(function, args, kwargs, several)
+    bound = _bind_arguments(function, args, kwargs, several, selectors)
     return activity.recorded(
         function, bound, injected, lambda: access_check.answer(function, bound, injected)
     )
