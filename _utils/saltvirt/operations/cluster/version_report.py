@@ -11,7 +11,9 @@ from saltvirt.fleet.client import Fleet
 
 _HEAD = ["host", "Salt Virt", "by", "digest", "Salt", "Python", "libvirt", "to do"]
 MASTER = "master"
-COLUMNS = {"Python": {"drop": 0}, "by": {"drop": 1}, "digest": {"drop": 2}}
+COLUMNS = {
+    "Python": {"drop": 0}, "by": {"drop": 1}, "digest": {"drop": 2}, "to do": {"below": True},
+}  # fmt: skip
 _CURE = {
     "sync": "salt {} saltutil.sync_all",
     "pip": "install the master's version there, and restart the minion",
@@ -55,4 +57,5 @@ def table(report: dict[str, Any]) -> list[list[Any]]:
 
 def _row(name: str, host_report: dict[str, Any], note: str) -> list[Any]:
     keys = ("salt_virt", "install_method", "digest", "salt", "python", "libvirt")
-    return [name, *(host_report.get(key) or "" for key in keys), note]
+    values = (host_report.get(key) or "" for key in keys)
+    return [name, *values, f"{name}: {note}" if note else ""]
