@@ -398,20 +398,20 @@ def _guest(host, name, info):
             lines.append(f"    {label}: {_measured(key, info[key])[1]}")
     if isinstance(info.get("pending"), list) and info["pending"]:
         lines.append(f"    At the next start: {_plain(info['pending'])}")
-    lines += _about(info)
     lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
     for mac, nic in _mapping(info.get("nics")).items():
         lines += _nic(mac, _mapping(nic))
+    lines += _about(info)
     return "\n".join(lines)
 
 
 # what virt.vm_info says besides, in this order
 _ABOUT = (
-    ("addresses", "Addresses"), ("uuid", "UUID"), ("owner", "Owner"), ("labels", "Labels"),
+    ("addresses", "Addresses"), ("owner", "Owner"), ("labels", "Labels"),
     ("autostart", "Autostart"), ("uptime_s", "Uptime"), ("snapshots", "Snapshots"),
-    ("backups", "Backups"), ("ha", "High Availability"), ("usage", "Usage"),
+    ("backups", "Backups"), ("ha", "High Availability"), ("usage", "Usage"), ("uuid", "UUID"),
 )  # fmt: skip
 
 
