@@ -518,7 +518,7 @@ USB = (
 @pytest.mark.parametrize(
     ("what", "xml"),
     [
-        ("nics", NIC), ("hostdevs", USB),
+        ("nics", NIC), ("host_devices", USB),
         ("disks", "<disk type='file'><source file='/x'/><target dev='vdx'/></disk>"),
     ],
 )  # fmt: skip
@@ -527,7 +527,9 @@ def test_a_device_that_came_for_the_next_start_is_not_taken_from_the_running_gue
     key = hotplug._key(Change(what, f"{what}:x", xml=xml))
     assert key not in hotplug._running(dom, what)
     model = Domain.fromstring(dom.XMLDesc().replace("</devices>", f"{xml}</devices>"))
-    there = {"nics": model.interfaces, "hostdevs": model.host_devices, "disks": model.disks}[what]
+    there = {"nics": model.interfaces, "host_devices": model.host_devices, "disks": model.disks}[
+        what
+    ]
     assert len(there) == len(hotplug._running(dom, what)) + 1
     hotplug._detach(dom, Change(what, f"{what}:x", action="detach", xml=xml), model)
 
