@@ -26,6 +26,7 @@ import textwrap
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _BAR = 10
 _LEVELS = 50
+_CELL = 4000
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
 _COLUMNS = 80
 # a folded text keeps so many characters in a line; a broken word so many
@@ -518,13 +519,18 @@ def _filled(row, length):
     return [*row, *[None] * length][:length]
 
 
+def _shortened(text):
+    """A text without its end if no screen would show it: a host can send any length."""
+    return text if len(text) <= _CELL else f"{text[:_CELL]}..."
+
+
 class _Column:
     """A column of a table: its header, its cells and how narrow it can be."""
 
     def __init__(self, head, values, options):
         self.head, self.values = head, values
         self.drop, self.is_below = options.get("drop"), bool(options.get("below"))
-        self.texts = [_cell(value) for value in values]
+        self.texts = [_shortened(_cell(value)) for value in values]
         self.is_blank = not any(self.texts)
         self.is_right = all(
             isinstance(value, (int, float, dict, type(None))) and not isinstance(value, bool)
