@@ -29,6 +29,7 @@ MIN_AGE_S, MAX_AGE_S = 1.0, 60.0
 FILE = "usage.json"
 _MAX_BYTES = 8 << 20
 _PROC = "/proc"
+_INACTIVE = ("shutdown", "crashed")
 
 # (UUID, name, its statistics)
 _Guest = tuple[str, str, dict[str, Any]]
@@ -82,7 +83,7 @@ def _defined(tree: Element, values: dict[str, Any]) -> dict[str, int]:
 
 
 def _is_active(values: dict[str, Any]) -> bool:
-    return lookup.state_name(values.get("state.state")) not in ("shutdown", "crashed")
+    return lookup.state_name(values.get("state.state")) not in _INACTIVE
 
 
 def _text(name: str) -> str:
@@ -92,9 +93,7 @@ def _text(name: str) -> str:
 
 def _usage(guests: Iterable[_Guest], before: HostCounters, after: HostCounters) -> HostUsage:
     by_name = {name: _guest_usage(uuid, values, before, after) for uuid, name, values in guests}
-    active = [
-        usage for name, usage in by_name.items() if usage.state not in ("shutdown", "crashed")
-    ]
+    active = [usage for name, usage in by_name.items() if usage.state not in _INACTIVE]
     memory = _memory_bytes()
     return HostUsage(
         cpus=os.cpu_count() or 1,

@@ -81,12 +81,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class Target:
-    """A selected guest. host, state: None if no host reports the guest. error: why the verb cannot
-    be applied to it."""
+    """A selected guest. host: None if no host reports the guest. error: why the verb cannot be
+    applied to it."""
 
     name: str
     host: str | None = None
-    state: str | None = None
     error: str | None = None
 
 
@@ -253,7 +252,7 @@ def resolve(
         }  # fmt: skip
         if places and chosen.matches(name) and (identities is None or identities.get(name)):
             host = next(iter(places)) if len(hosts) == 1 else ", ".join(sorted(hosts))
-            targets.append(Target(name, host, next(iter(places.values()))))
+            targets.append(Target(name, host))
     if identities is None and chosen.state is None:
         targets += _last_seen(fleet, chosen, locations)
     # guests that the user can see; the host, label or state can exclude them
@@ -298,7 +297,7 @@ def _last_seen(fleet: Fleet, chosen: Selection, locations: find.Locations) -> It
                     try:
                         locations.host_of(name)
                     except errors.VirtError as exc:
-                        yield Target(name, host, None, exc.text)
+                        yield Target(name, host, exc.text)
 
 
 def _call_each(chosen: Selection, targets: Sequence[Target], call: Call) -> dict[str, Answer]:

@@ -42,7 +42,6 @@ def _bind_arguments(
     signature = inspect.signature(function)
     parameters = signature.parameters
     takes_any = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
-    kwargs = kwargs if takes_any else settings.user_kwargs(kwargs)
     name = f"virt.{function.__name__}"
     for word in () if takes_any else sorted(kwargs.keys() - parameters.keys()):
         raise base.unknown(word, [*parameters, *selectors], name)

@@ -24,7 +24,7 @@ from saltvirt.operations.create import interrupted_create
 from saltvirt.operations.create.batch_lookup import create_each
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
 from saltvirt.operations.create.init import Init, refuse_managed
-from saltvirt.operations.create.request import InitRequest
+from saltvirt.operations.create.request import PLACEMENT_WORDS, InitRequest
 from saltvirt.operations.guest.purge import Purge
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
@@ -33,10 +33,6 @@ from saltvirt.spec import deploy, guest, values
 from saltvirt.spec.base import mapping, unknown
 
 DEPLOYMENT = "deployment"
-_PLACEMENT_KEYS = (
-    *("host", "groups", "group_policy", "labels", "prefer", "size", "memory"),
-    *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
-)
 _DEFAULTS = {"seed": True, "install": True, "disk": "default", "nic": "default"}
 
 
@@ -113,7 +109,7 @@ def _line(word: str, guests: dict[str, str]) -> str:
 def parse_guest(name: str, definition: dict[str, Any], deployment: str = "default") -> InitRequest:
     """Return the InitRequest for a guest's definition in pillar. Raises InvalidInput."""
     label = f"guest {name}"
-    allowed_keys = sorted({*guest.arguments(), *_PLACEMENT_KEYS})
+    allowed_keys = sorted({*guest.arguments(), *PLACEMENT_WORDS, "size", "memory"})
     for word in mapping(definition, label):
         if word not in allowed_keys:
             raise unknown(word, allowed_keys, label)

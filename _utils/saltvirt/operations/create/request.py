@@ -26,12 +26,14 @@ MIN_MEMORY_KIB = 8 * 1024
 OPERATION = "operation"
 
 
+# arguments of a new guest that its host does not get
+PLACEMENT_WORDS = (
+    *("host", "groups", "group_policy", "labels", "prefer"),
+    *("wait", "wait_for", "timeout", "pillar", "name_is_free", "ha"),
+)
 # further arguments of the host's ``virt.init``, and of the runner's
 _MODULE_WORDS = ("hypervisor_type", "overcommit", "size", "vm_type")
-_RUNNER_WORDS = (
-    *("at_once", "group_policy", "groups", "ha", "host", "labels", "name", "name_is_free"),
-    *("pillar", "prefer", "test", "timeout", "wait", "wait_for"),
-)
+_RUNNER_WORDS = ("at_once", "name", "test", *PLACEMENT_WORDS)
 # only read inside the guest, as the secret arguments are
 _SEED_ARGUMENTS = frozenset({"grains", "pub_key", "startup_states"})
 

@@ -125,6 +125,11 @@ def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
     return host
 
 
+def placement_terms(fleet: Fleet) -> account.PlacementTerms:
+    """Return the master's policy, by which a host admits a guest or its growth."""
+    return account.terms(None, policy.of_master(fleet.opts))
+
+
 class Lifecycle:
     """Performs one of VERBS. The host confirms the result with libvirt in the same job.
 
@@ -160,7 +165,7 @@ class Lifecycle:
                 with reasons:
                     request = StartCheckRequest(
                         name=names.guest(name),
-                        placement=self._terms,
+                        placement=placement_terms(self.fleet),
                         overcommit=self.options.get("overcommit"),
                     )
                     CHECK_START.ask(self.fleet, power_plan.host, request)
@@ -228,13 +233,8 @@ class Lifecycle:
         request = PowerRequest(name=name, verb=verb.host_verb, states=verb.before)
         if self.verb == "start":
             overcommit = self.options.get("overcommit")
-            return replace(request, placement=self._terms, overcommit=overcommit)
+            return replace(request, placement=placement_terms(self.fleet), overcommit=overcommit)
         return replace(request, timeout=self.wait_s) if VERBS[self.verb].waits else request
-
-    @property
-    def _terms(self) -> account.PlacementTerms:
-        """The master's policy, by which the host admits the guest."""
-        return account.terms(None, policy.of_master(self.fleet.opts))
 
     def _verify(self, name: str, host: str, power: PowerChange) -> Result:
         """Return the result of the host. Raises InvalidInput; OperationFailed if the state is not

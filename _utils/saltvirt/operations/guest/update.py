@@ -16,7 +16,7 @@ from saltvirt.operations.cluster import find, ha_provider
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.journal import lock
-from saltvirt.placement import account, facts, policy
+from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, UPDATE, ResizeRequest, UpdateRequest
 from saltvirt.spec import deploy, guest
 
@@ -84,14 +84,18 @@ class _GuestChange(abc.ABC):
     def _validate(self) -> None:
         """Raise InvalidInput before any host is asked."""
 
-    @abc.abstractmethod
-    def _locate(self, name: str) -> tuple[str, str]:
-        """Return (host, state) of the guest, which must not run elsewhere if its disks change."""
-
     @property
-    def _terms(self) -> account.PlacementTerms:
-        """The master's policy, by which the host admits growth."""
-        return account.terms(None, policy.of_master(self.fleet.opts))
+    def _writes_disks(self) -> bool:
+        """Whether the change writes to disks."""
+        return True
+
+    def _locate(self, name: str) -> tuple[str, str]:
+        """Return (host, state) of the guest, which must not run elsewhere if its disks are written
+        to."""
+        host, state = find.locate(self.fleet, name)
+        if self._writes_disks and state != lifecycle.RUNNING:
+            host = lifecycle.host_for_write(self.fleet, name)
+        return host, state
 
     @abc.abstractmethod
     def _planned(self, host: str, state: str) -> Checked:
@@ -121,17 +125,14 @@ class UpdateGuest(_GuestChange):
         if self.options.get("autostart"):
             ha_provider.refuse_managed(self.fleet.opts, self.name)
 
-    def _locate(self, name: str) -> tuple[str, str]:
-        """Return (host, state) of the guest, which must not run elsewhere if disks are grown."""
-        host, state = find.locate(self.fleet, name)
-        if "disks" in self.options and state != lifecycle.RUNNING:
-            host = lifecycle.host_for_write(self.fleet, name)
-        return host, state
+    @property
+    def _writes_disks(self) -> bool:
+        return "disks" in self.options
 
     def _request(self) -> UpdateRequest:
         return UpdateRequest(
             name=self.name,
-            placement=self._terms,
+            placement=lifecycle.placement_terms(self.fleet),
             overcommit=self.overcommit,
             options=self.options,
         )
@@ -213,20 +214,13 @@ class ResizeDisk(_GuestChange):
     def _validate(self) -> None:
         units.parse_bytes(self.size)
 
-    def _locate(self, name: str) -> tuple[str, str]:
-        """Return (host, state) of the guest, which must not run elsewhere."""
-        host, state = find.locate(self.fleet, name)
-        if state != lifecycle.RUNNING:
-            host = lifecycle.host_for_write(self.fleet, name)
-        return host, state
-
     def _ask(self, host: str, *, test: bool) -> tuple[int, int]:
         """Return the size of the disk in bytes (before, after)."""
         request = ResizeRequest(
             vm_=self.name,
             disk=self.disk,
             size=self.size,
-            placement=self._terms,
+            placement=lifecycle.placement_terms(self.fleet),
             overcommit=self.overcommit,
             test=test,
         )

@@ -18,6 +18,17 @@ Row = list[Any]
 HostAnswer = TypeVar("HostAnswer")
 
 
+def with_failed(rows: list[Row], failed: Mapping[str, str]) -> list[Row]:
+    """Return the rows of a table, whose first column is the host, with a row for each host that
+    failed, and its error in a further column."""
+    if not failed:
+        return rows
+    head, *body = rows
+    blank = [None] * (len(head) - 1)
+    errors = [[host, *blank, text] for host, text in sorted(failed.items())]
+    return [[*head, "error"], *([*row, None] for row in body), *errors]
+
+
 @dataclass(frozen=True)
 class Listing:
     """What hosts have. noun: of one entry. columns, rows: of the table, of which the first column
@@ -35,11 +46,7 @@ class Listing:
     def answer(self) -> dict[str, Any]:
         """Return the answer of the runner; its exit code is 1 if a host did not answer."""
         hosts = {**self.hosts, **{host: {"error": text} for host, text in self.failed.items()}}
-        rows = [list(self.columns), *self.rows, *self.master_rows]
-        if self.failed:
-            rows = [[*row, "error" if not index else None] for index, row in enumerate(rows)]
-            blank = [None] * (len(self.columns) - 1)
-            rows += [[host, *blank, text] for host, text in sorted(self.failed.items())]
+        rows = with_failed([[*self.columns], *self.rows, *self.master_rows], self.failed)
         entry = {
             "title": self._title(),
             "table": rows,

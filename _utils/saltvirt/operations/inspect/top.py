@@ -10,8 +10,8 @@ from saltvirt.answers.guest_calls import HostRequest
 from saltvirt.answers.inspect_calls import USAGE
 from saltvirt.answers.inspection import GuestUsage, HostUsage, Rates
 from saltvirt.fleet.client import Fleet
-
-Row = list[Any]
+from saltvirt.operations.inspect.listing import Row, with_failed
+from saltvirt.placement import facts
 
 
 def _total(*values: float | None) -> float:
@@ -26,7 +26,6 @@ SORT: Mapping[str, Callable[[GuestUsage], float]] = {
     "network": lambda usage: _total(usage.network_received_bytes_s, usage.network_sent_bytes_s),
     "name": lambda _usage: 0,
 }
-_ACTIVE = ("running", "paused", "pmsuspended")
 _RATES = ["disk read", "written", "net received", "sent"]
 
 
@@ -76,11 +75,7 @@ def _host_table(answers: Mapping[str, HostUsage], failed: Mapping[str, str]) -> 
             [name, usage.cpu_percent, usage.cpus, load, *map(units.human_bytes, memory),
              *_rates(usage)]
         )  # fmt: skip
-    if failed:
-        rows = [[*row, None if index else "error"] for index, row in enumerate(rows)]
-        blank = [None] * (len(rows[0]) - 2)
-        rows += [[name, *blank, reason] for name, reason in sorted(failed.items())]
-    return rows
+    return with_failed(rows, failed)
 
 
 def _guest_rows(answers: Mapping[str, HostUsage], sort: str) -> list[Row]:
@@ -88,7 +83,7 @@ def _guest_rows(answers: Mapping[str, HostUsage], sort: str) -> list[Row]:
         (name, host, usage)
         for host, answer in answers.items()
         for name, usage in answer.guests.items()
-        if usage.state in _ACTIVE
+        if usage.state in facts.ACTIVE
     ]
     running.sort(key=lambda guest: (-SORT[sort](guest[2]), guest[0], guest[1]))
     return [[name, host, *_guest_cells(usage)] for name, host, usage in running]
