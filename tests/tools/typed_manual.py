@@ -100,9 +100,3 @@ def _pattern(line: str, varies: tuple[str, ...]) -> re.Pattern[str]:
             ".*" if part == ANY else r"\S+" if part in varies else re.escape(part) for part in parts
         )
     )
-
-
-def table_commands(text: str) -> list[str]:
-    """Return the commands in the last column of the page's tables, in its order."""
-    rows = re.findall(r"^\|.*\| *((?:`[^`]+`[;, ]*)+) *\|$", text, re.M)
-    return [command for row in rows for command in re.findall(r"`((?:salt|salt-run) [^`]+)`", row)]

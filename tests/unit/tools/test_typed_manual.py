@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.tools.typed_manual import Typed, mismatch, sessions, table_commands
+from tests.tools.typed_manual import Typed, mismatch, sessions
 
 PAGE = """\
 Text.
@@ -69,10 +69,3 @@ def test_a_page_is_read_in_its_order():
 )
 def test_an_output_is_compared(wanted, printed, varies, expected):
     assert mismatch(wanted, printed, varies) == expected
-
-
-def test_the_commands_of_a_table():
-    text = (
-        "| I want to | type |\n|---|---|\n| start it | `salt-run virt.start web1` |\n| `x` | y |\n"
-    )
-    assert table_commands(text) == ["salt-run virt.start web1"]
