@@ -10,6 +10,7 @@ import salt.utils.yaml
 
 from saltvirt import settings
 from saltvirt.operations import repair
+from saltvirt.operations.access import bulk
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
 from saltvirt.spec import guest, network, pool
@@ -280,6 +281,8 @@ def functions(runner):
         for function in api.ours(section):
             names = {word.partition("=")[0].strip("*") for word in function.parameters}
             free = any(word.startswith("**") for word in function.parameters)
+            if runner and function.parameters[:1] == ("name",):
+                names |= {*bulk.SELECTORS, *bulk.OPTIONS}
             found[f"{module}.{function.name}"] = None if free else names
     return found
 
