@@ -44,7 +44,7 @@ def _bind_arguments(
     takes_any = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
     name = f"virt.{function.__name__}"
     for word in () if takes_any else sorted(kwargs.keys() - parameters.keys()):
-        raise base.unknown(word, [*parameters, *selectors], name)
+        raise base.unknown(word, {*parameters, *selectors}, name)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as exc:
