@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from salt_dunders import __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 # function to the words in "cannot … web1"
 _DESCRIPTIONS = {

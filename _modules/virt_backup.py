@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 _PROGRESS_PERIOD_S = 2
 # timeout of a single step of an emulated appliance

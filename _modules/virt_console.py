@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from salt_dunders import __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 SCREENSHOTS = "/var/cache/salt-virt/screenshots"
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 
 def __virtual__():

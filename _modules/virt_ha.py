@@ -11,6 +11,7 @@ with saltvirt.later():
     from saltvirt.ha.agent import install, managed_guests
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 
 def __virtual__():

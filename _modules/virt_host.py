@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from salt_dunders import __context__, __grains__, __opts__, __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 log = logging.getLogger(__name__)
 # further functions that the runner calls; find_job: for jobs that started before an update

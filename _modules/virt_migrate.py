@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
+__outputter__ = saltvirt.OUTPUTTERS
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ CLI Example:
 
 .. code-block:: bash
 
-    salt-run virt.query --out=virt_query
-    salt 'hyper*' virt.full_info --out=virt_query
+    salt-run virt.query
+    salt 'hyper*' virt.full_info
+    salt 'hyper*' virt.full_info --out=nested
 """
 
 import re
@@ -37,6 +38,10 @@ _SCALES = {
     "mem": 1024, "maxMem": 1024, "phymemory": 2**20, "virtual size": 1, "disk size": 1,
     "capacity": 1, "allocation": 1, "free": 1, "physical": 1,
 }  # fmt: skip
+# of domains, as libvirt has them
+_STATES = {
+    "running", "idle", "paused", "shutdown", "crashed", "pmsuspended", "unknown",
+}
 # endings of names that are units, and their bytes
 _ENDINGS = {"_bytes": 1, "_kib": 1024, "_mib": 2**20, "_gib": 2**30}
 _PERIODS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -61,7 +66,7 @@ def output(data, **kwargs):
     rows = summaries or rows  # of a verb for several guests: the table has each guest's result
     for fits, draw in ((_is_host_size, _hosts), (_is_listing, _listing)):
         matching = {key: value for key, value in rows.items() if fits(value)}
-        if matching:
+        if any(matching.values()):
             rest = {key: value for key, value in rows.items() if key not in matching}
             blocks = [draw(matching), *(_block(*row) for row in rest.items())]
             return _joined(blocks)
@@ -167,9 +172,10 @@ def _bar(used, free):
 
 
 def _is_listing(value):
-    if not isinstance(value, dict) or "table" in value:
-        return False
-    return all(isinstance(names, list) and _are_texts(names) for names in value.values())
+    return isinstance(value, dict) and all(
+        state in _STATES and isinstance(names, list) and _are_texts(names)
+        for state, names in value.items()
+    )
 
 
 def _are_texts(values):
@@ -197,7 +203,7 @@ def _block(name, value):
         return _titled_table(value, value["comment"])
     if "table" in value:
         return _titled_table(value, value.get("title"))
-    return "\n".join([name, *_answer(name, value)])
+    return "\n".join([name, *_answer(name, value)]) if value else f"{name}: none"
 
 
 def _answer(name, value):
@@ -208,7 +214,7 @@ def _answer(name, value):
         return _guests(name, value)
     if {"definition", "changes"} <= value.keys():
         return _update(value)
-    return _nested(value, "  ") or ["  none"]
+    return _nested(value, "  ")
 
 
 def _list_block(name, value):
@@ -219,12 +225,12 @@ def _list_block(name, value):
         if not value:
             return f"{name}: none"
         if all(not isinstance(item, (dict, list)) for item in value):
-            return "\n".join(_folded(f"{name}: ", _plain(value)))
+            return "\n".join(_listed(f"{name}: ", value))
         return "\n".join([name, *_nested(value, "  ")])
-    text = _plain(value)
+    text = str(value) if isinstance(value, bool) else _plain(value)  # as Salt answers a call
     if "\n" in text:
         return f"{name}\n  {text}"
-    return f"{name}: {text}".rstrip()
+    return f"{name}: {text or 'none'}"
 
 
 def _titled_table(value, title):
@@ -285,6 +291,8 @@ def _command_output(value):
 
 def _nested(value, indent=""):
     """Indented ``key: value`` lines; records with the same keys are a table."""
+    if isinstance(value, dict) and _are_named(value):
+        value = [*value.values()]
     if isinstance(value, dict):
         return [line for pair in value.items() for line in _pair(*pair, indent)]
     if _are_records(value):
@@ -306,8 +314,21 @@ def _pair(key, value, indent):
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
         return [f"{indent}{label}:", *_nested(value, f"{indent}  ")]
     if isinstance(value, (list, tuple)) and value:
-        return _folded(f"{indent}{label}: ", text)
-    return [f"{indent}{label}: {'none' if value in (None, '', [], {}) else text}"]
+        return _listed(f"{indent}{label}: ", value)
+    return _folded(f"{indent}{label}: ", "none" if value in (*_NOTHING, [], {}) else text)
+
+
+# what libvirt or Salt 3007 says where there is nothing
+_NOTHING = (None, "", "None", "N/A")
+
+
+def _listed(label, values):
+    """A list in the line of its label, or below it if it needs more lines and has sentences."""
+    lines = _folded(label, _plain(values))
+    if len(lines) < 2 or len(values) < 2 or not any(" " in _plain(value) for value in values):
+        return lines
+    indent = " " * (len(label) - len(label.lstrip()) + 2)
+    return [label.rstrip(), *(line for value in values for line in _folded(indent, _plain(value)))]
 
 
 def _folded(label, text):
@@ -321,6 +342,8 @@ def _folded(label, text):
 def _measured(key, value):
     """The name of a value without its unit, and the value with it."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if key == "cputime":
+            return key, _period(value / 1e9)
         if key in _SCALES:
             return key, _size(value * _SCALES[key])
         for ending, scale in _ENDINGS.items():
@@ -329,6 +352,16 @@ def _measured(key, value):
         if key.endswith("_s"):
             return key.removesuffix("_s"), _period(value)
     return key, _plain(value)
+
+
+def _are_named(value):
+    """Whether these are records by the name that each of them has."""
+    records = [*value.values()]
+    return (
+        _are_records(records)
+        and "name" in records[0]
+        and all(record["name"] == name for name, record in value.items())
+    )
 
 
 def _are_records(value):
@@ -393,12 +426,12 @@ def _guest(host, name, info):
         return f"  {name}: {_plain(info)}"
     lines = [f"  {name}"]
     if "error" in info:
-        lines.append(f"    Error: {_plain(info['error'])}")
+        lines += _folded("    Error: ", _plain(info["error"]))
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
             lines.append(f"    {label}: {_measured(key, info[key])[1]}")
     if isinstance(info.get("pending"), list) and info["pending"]:
-        lines.append(f"    At the next start: {_plain(info['pending'])}")
+        lines += _folded("    At the next start: ", _plain(info["pending"]))
     lines += _graphics(host, name, _mapping(info.get("graphics")))
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
@@ -455,7 +488,7 @@ def _disk(target, disk):
     if disk.get("backing file"):
         lines.append(f"      Backing File: {_plain(_backing(disk['backing file']))}")
     if disk.get("error"):
-        lines.append(f"      Error: {_plain(disk['error'])}")
+        lines += _folded("      Error: ", _plain(disk["error"]))
     return lines
 
 

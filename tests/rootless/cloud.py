@@ -183,6 +183,12 @@ class Cloud:
         done = self._program("salt-run", "-c", config, fun, *words(arguments, named))
         return done.returncode, done.stdout.rstrip().splitlines()
 
+    def shown(self, target, fun, *arguments, **named):
+        """(Exit code, the lines that are shown) of ``salt target fun …``."""
+        config = self.master.config_dir
+        done = self._program("salt", "-c", config, target, fun, *words(arguments, named))
+        return done.returncode, done.stdout.rstrip().splitlines()
+
     def _program(self, name, *arguments):
         script = self.factories.get_salt_script_path(name)
         return subprocess.run(

@@ -45,6 +45,23 @@ def test_the_table_is_the_outputters(cloud, web1):
     ])  # fmt: skip
 
 
+def test_functions_of_a_host_are_shown_by_the_outputter(cloud, web1):
+    """Their minion names it; ``--out`` gives the data, which are Salt 3007's."""
+    code, lines = cloud.shown("hv2", "virt.vm_info", web1)
+    assert (code, lines[:5]) == (
+        0, ["hv2", "  web1", "    CPU: 1", "    Memory: 64 MiB", "    State: shutdown"],
+    )  # fmt: skip
+    assert cloud.shown("hv2", "virt.list_domains") == (0, ["hv2: test, web1"])
+    assert cloud.shown("hv2", "virt.is_hyper")[1] in (["hv2: True"], ["hv2: False"])
+    _, lines = cloud.shown("hv2", "virt.vm_info", web1, "--out=json")
+    found = json.loads("\n".join(lines))["hv2"][web1]
+    assert (found["mem"], found["state"]) == (65536, "shutdown")
+    assert cloud.called("hv2", "virt.node_info").stdout.splitlines()[0] == "local"
+    code, lines = cloud.shown("hv2", "virt.start", "nobody")
+    assert code == 1
+    assert "no guest 'nobody' on " in "\n".join(lines)
+
+
 def test_hosts_and_guests(cloud, web1):
     found = cloud.run("virt.host_info")
     assert [found[host]["guests"] for host in cloud.hosts] == [1, 2]

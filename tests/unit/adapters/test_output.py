@@ -272,3 +272,37 @@ def test_backups_are_a_table_of_eighty_columns(output):
     ]
     assert max(map(len, lines)) <= 80
     assert "{" not in text
+
+
+def test_answers_of_a_host_name_what_is_missing(output):
+    """As functions of the module answer: an empty list or dictionary, None, and its texts."""
+    assert output({"hv1": {}, "hv2": []}) == "hv1: none\nhv2: none"
+    assert output({"hv1": None, "hv2": True}) == "hv1: none\nhv2: True"
+    assert output({"hv1": {"port": "None", "deleted": "N/A", "leases": {}}}).splitlines() == [
+        "hv1", "  port: none", "  deleted: none", "  leases: none",
+    ]  # fmt: skip
+    assert output({"hv1": {"web1": []}}).splitlines() == ["hv1", "  web1: none"], "no state"
+
+
+def test_records_by_their_names_are_a_table(output):
+    snapshots = {name: {"name": name, "current": name == "b", "parent": None} for name in "ab"}
+    assert output({"hv1": {"deleted": snapshots, "used_bytes": 2048}}).splitlines() == [
+        "hv1",
+        "  deleted:",
+        "    name  current",
+        "    a     no",
+        "    b     yes",
+        "  used: 2 KiB",
+    ]
+    assert output({"hv1": {"w": {"cputime": 61 * 10**9}}}).splitlines()[-1].endswith("1 min 1 s")
+
+
+def test_sentences_of_a_list_have_their_own_lines(output):
+    problems = ["/etc/pki/libvirt/servercert.pem is missing", "the CA of this host is another one"]
+    assert output({"hv1": {"problems": problems, "names": ["a", "b"]}}).splitlines() == [
+        "hv1", "  problems:", *(f"    {problem}" for problem in problems), "  names: a, b",
+    ]  # fmt: skip
+    long = "the reason is " + "long " * 20
+    lines = output({"hv1": {"reason": long}}).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()) == f"hv1 reason: {long.strip()}"
