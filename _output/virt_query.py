@@ -40,7 +40,13 @@ _SCALES = {
 }  # fmt: skip
 # of domains, as libvirt has them
 _STATES = {
-    "running", "idle", "paused", "shutdown", "crashed", "pmsuspended", "unknown",
+    "running",
+    "idle",
+    "paused",
+    "shutdown",
+    "crashed",
+    "pmsuspended",
+    "unknown",
 }
 # endings of names that are units, and their bytes
 _ENDINGS = {"_bytes": 1, "_kib": 1024, "_mib": 2**20, "_gib": 2**30}
