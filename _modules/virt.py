@@ -197,7 +197,10 @@ def vm_info(vm_=None, **kwargs):
             "disks": {<target>: {"file", "type", "file format", "virtual size" and
                       "disk size" in bytes, "backing file", "snapshots"}},
             "uuid", "loader", "on_crash", "on_reboot", "on_poweroff",
-            "pending": [<change that takes effect at the next start>, …]
+            "pending": [<change that takes effect at the next start>, …],
+            "addresses": [<IP address that a DHCP server of libvirt or the host's ARP table
+                           knows; the guest agent is not asked>, …],
+            "autostart": <whether it starts with the host>
         }
 
         A domain or disk that cannot be read has an ``error`` instead; all others are complete.

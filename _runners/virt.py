@@ -74,7 +74,11 @@ def _per_host(fleet, host, call, request, take):
 @runner.reporting
 def query(host=None, quiet=False):
     """
-    List all guests on all hosts, with CPU, memory, state, graphics, disks and NICs.
+    List all guests on all hosts, with CPU, memory, state, addresses, autostart, graphics, disks and
+    NICs.
+
+    The addresses are those that DHCP servers of libvirt's networks and the ARP tables of the hosts
+    know. ``virt.addresses`` also asks the agent in the guest.
 
     :param host: minion id of a single hypervisor
     :param quiet: accepted for compatibility; use ``--quiet``

@@ -67,7 +67,8 @@ class Leftovers(HostGuests):
 
 @dataclass(frozen=True)
 class GuestInfo(Message):
-    """A guest in the answer of `virt.vm_info` or `virt.full_info`. details: all other keys."""
+    """A guest in the answer of `virt.vm_info` or `virt.full_info`. addresses: those known without
+    asking the guest. details: all other keys."""
 
     UNDECLARED: ClassVar[str] = "details"
 
@@ -76,6 +77,8 @@ class GuestInfo(Message):
     disks: dict[str, dict[str, Any]] | None = optional(None)
     nics: dict[str, dict[str, Any]] | None = optional(None)
     pending: tuple[str, ...] | None = optional(None)
+    addresses: tuple[str, ...] | None = optional(None)
+    autostart: bool | None = optional(None)
     details: dict[str, Any] = field(default_factory=dict)
 
 

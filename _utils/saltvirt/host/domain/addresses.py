@@ -1,15 +1,20 @@
-"""A guest's IP addresses, from all available sources, without waiting for any of them."""
+"""IP addresses of guests, from all available sources, without waiting for any of them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypedDict
 
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, lookup, stats
 
 AGENT_PATIENCE_S = 2
+# a guest can claim any number of addresses in the ARP table
+MAX_ADDRESSES = 32
+ARP_TABLE = "/proc/net/arp"
+# virConnectListAllNetworksFlags
+_ACTIVE_NETWORKS = 2
 _KINDS = {0: "ipv4", 1: "ipv6"}
 
 
@@ -73,14 +78,14 @@ def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Address
     return result
 
 
-def _own_arp_table(macs: Collection[str], path: str = "/proc/net/arp") -> Addresses:
+def _own_arp_table(macs: Collection[str]) -> Addresses:
     """Return the host's IPv4 neighbours with these MAC addresses.
 
     libvirt (seen in 9.0 on Linux 6.18, "wrong nlmsg len") cannot read every kernel's table. The
     table is useless for a libvirt on another host, whose guests are not in it.
     """
     neighbours: Addresses = {}
-    with contextlib.suppress(OSError), open(path, encoding="ascii") as table:
+    with contextlib.suppress(OSError), open(ARP_TABLE, encoding="ascii") as table:
         for line in table.readlines()[1:]:
             address, _, flags, mac, _, _ = line.split()
             if mac in macs and int(flags, 16):
@@ -109,6 +114,38 @@ def of_domain(dom: libvirt.virDomain) -> Addresses:
     for answer in by_source(dom) if dom.isActive() else ():
         result = {**answer, **result}
     return result
+
+
+def without_guests(conn: libvirt.virConnect, macs: Collection[str]) -> dict[str, list[str]]:
+    """Return the addresses that libvirt's DHCP servers and the ARP table of the host know, by MAC
+    address in lower case. No guest is asked, so that none can delay the answer."""
+    known: dict[str, set[str]] = {}
+    for lease in _leases(conn):
+        known.setdefault(str(lease["mac"]).lower(), set()).add(lease["ipaddr"])
+    for mac, neighbour in _own_arp_table(macs).items():
+        found = (entry["address"] for entry in neighbour["addresses"])
+        known.setdefault(mac, set()).update(found)
+    return {mac: in_order(known[mac])[:MAX_ADDRESSES] for mac in macs if mac in known}
+
+
+def _leases(conn: libvirt.virConnect) -> Iterator[dict[str, Any]]:
+    """Yield the leases of all networks; none of a driver or network without DHCP."""
+    networks: list[libvirt.virNetwork] = []
+    with contextlib.suppress(libvirt.libvirtError):
+        networks = conn.listAllNetworks(_ACTIVE_NETWORKS)
+    for network in networks:
+        with contextlib.suppress(libvirt.libvirtError):
+            yield from network.DHCPLeases()
+
+
+def in_order(addresses: Iterable[str]) -> list[str]:
+    """Return addresses in their order of use: IPv4 first, link-local ones last."""
+    return sorted(addresses, key=lambda text: (is_link_local(text), ":" in text, text))
+
+
+def is_link_local(address: str) -> bool:
+    """Return whether an address is only valid on its link."""
+    return address.lower().startswith(("fe80:", "169.254."))
 
 
 def addresses(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Addresses]:

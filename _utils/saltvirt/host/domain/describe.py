@@ -62,7 +62,8 @@ DiskInfo = TypedDict(
 
 class Vm(TypedDict, total=False):
     """The answer of virt.vm_info. cputime is in ns, memory in KiB; pending: what changes at the
-    next start. A domain that cannot be read has only state and error."""
+    next start; addresses: those known without asking the guest. A domain that cannot be read has
+    only state and error."""
 
     cpu: int
     cputime: int
@@ -78,6 +79,8 @@ class Vm(TypedDict, total=False):
     mem: int
     state: str
     pending: list[str]
+    addresses: list[str]
+    autostart: bool
     error: str | None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
-from saltvirt.host.domain import describe, disk_info, lookup, stats
+from saltvirt.host.domain import addresses, describe, disk_info, lookup, stats
 from saltvirt.host.node import info
 from saltvirt.host.storage import answers
 from saltvirt.system import bounded_io
@@ -49,17 +50,39 @@ def _volumes(conn: libvirt.virConnect, tree: Element, disks: dict[str, DiskInfo]
             disk["error"] = exc.strerror
 
 
-def _vm(conn: libvirt.virConnect, reading: Reading) -> Vm:
-    details = describe.vm(reading)
-    if reading.tree is not None:
+def _vms(conn: libvirt.virConnect, readings: Mapping[str, Reading]) -> dict[str, Vm]:
+    """Return describe.vm of each domain by name, with what libvirt knows of it beside its
+    definition."""
+    by_name = {name: describe.vm(reading) for name, reading in readings.items()}
+    macs = {
+        mac.lower()
+        for name, reading in readings.items()
+        if reading.active
+        for mac in by_name[name].get("nics", {})
+    }
+    known = addresses.without_guests(conn, macs)
+    autostart = _autostart_uuids(conn)
+    for name, reading in readings.items():
+        details = by_name[name]
+        if reading.tree is None:
+            continue
         _volumes(conn, reading.tree, details["disks"])
-    return details
+        own_macs = [mac.lower() for mac in details["nics"]] if reading.active else []
+        own = (address for mac in own_macs for address in known.get(mac, ()))
+        details["addresses"] = addresses.in_order(dict.fromkeys(own))
+        details["autostart"] = details["uuid"] in autostart
+    return by_name
+
+
+def _autostart_uuids(conn: libvirt.virConnect) -> set[str]:
+    flag = libvirt.VIR_CONNECT_LIST_DOMAINS_AUTOSTART
+    return {dom.UUIDString() for dom in conn.listAllDomains(flag)}
 
 
 def vm_info(conn: libvirt.virConnect, name: str | None = None) -> dict[str, Vm]:
     """Return describe.vm of each domain by name; for one named domain with the details of its
     images."""
-    by_name = {guest: _vm(conn, reading) for guest, reading in stats.read(conn, name).items()}
+    by_name = _vms(conn, stats.read(conn, name))
     if name:
         for disk in by_name[str(name)].get("disks", {}).values():
             disk_info.complete(disk)
@@ -92,7 +115,7 @@ def full_info(conn: libvirt.virConnect) -> dict[str, Any]:
         - sum(describe.vcpus(tree, guest_stats) for tree, guest_stats in running),
         "freemem": node["phymemory"] - info.RESERVED_MIB - memory_kib // 1024,
         "node_info": node,
-        "vm_info": {name: _vm(conn, reading) for name, reading in readings.items()},
+        "vm_info": _vms(conn, readings),
     }
 
 

@@ -42,10 +42,5 @@ def _merge(before: AddressInfo, info: AddressInfo) -> AddressInfo:
     )  # fmt: skip
 
 
-def is_link_local(address: str) -> bool:
-    """Return whether an address is only valid on its link."""
-    return address.lower().startswith(("fe80:", "169.254."))
-
-
 def _order(info: AddressInfo) -> tuple[bool, bool, str]:
-    return is_link_local(info.address), info.type != "ipv4", info.interface
+    return addresses.is_link_local(info.address), info.type != "ipv4", info.interface

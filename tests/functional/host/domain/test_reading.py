@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -12,14 +13,27 @@ from saltvirt.answers.migration import RecoveryResult
 from saltvirt.ha.agent import managed_guests as ha_kept
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.registry import HaGuestRecord, Registry
-from saltvirt.host.domain import overview, resize
+from saltvirt.host.domain import addresses, overview, resize
 from saltvirt.host.migration import api
 from saltvirt.host.node import running_guests
 from tests.functional import asking
 from tests.functional.conftest import load
+from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
+
+NETWORK = """<network><name>lan</name><bridge name='virbr7'/><dns enable='no'/>
+<ip address='192.168.77.1' netmask='255.255.255.0'/></network>"""
+GUEST = """<domain type='qemu'><name>{name}</name><memory unit='MiB'>64</memory>
+<os><type arch='x86_64'>hvm</type></os><devices>
+<interface type='network'><mac address='{mac}'/><source network='lan'/></interface>
+</devices></domain>"""
+ARP = """IP address       HW type     Flags       HW address            Mask     Device
+10.0.0.7         0x1         0x2         52:54:00:00:00:07     *        br0
+10.0.0.8         0x1         0x0         52:54:00:00:00:08     *        br0
+10.0.0.9         0x1         0x2         52:54:00:00:00:09     *        br0
+"""
 
 
 @pytest.fixture
@@ -124,6 +138,52 @@ def test_vm_info_has_what_salt_had(virt, conn):
     assert info["disks"]["vda"]["file"] == "/guest/diskimage1"
     assert info["nics"]["aa:bb:cc:dd:ee:ff"]["source"] == {"network": "default"}
     assert info["uuid"] == conn.lookupByName("test").UUIDString()
+
+
+def test_vm_info_says_whether_a_guest_starts_with_its_host(virt, conn):
+    assert virt["virt.vm_info"]("test")["test"]["autostart"] is False
+    conn.lookupByName("test").setAutostart(1)
+    assert virt["virt.vm_info"]("test")["test"]["autostart"] is True
+    assert virt["virt.full_info"]()["vm_info"]["test"]["autostart"] is True
+
+
+def test_addresses_of_all_guests_are_read_without_guests(libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    """From the file in which dnsmasq of a network stores its leases, and the ARP table."""
+    conn = libvirt.open(libvirtd.uri)
+    network = conn.networkDefineXML(NETWORK)
+    network.create()
+    leases = [{"ip-address": address, "mac-address": "52:54:00:00:00:07", "expiry-time": 2**33}
+              for address in ("fe80::7", "192.168.77.7")]  # fmt: skip
+    write = "mkdir -p /var/lib/libvirt/dnsmasq; cat > /var/lib/libvirt/dnsmasq/virbr7.status"
+    subprocess.run([*libvirtd.inside, "bash", "-c", write],
+                   input=json.dumps(leases), text=True, check=True)  # fmt: skip
+    table = tmp_path / "arp"
+    table.write_text(ARP, encoding="ascii")
+    monkeypatch.setattr(addresses, "ARP_TABLE", str(table))
+    for name, mac in (("lease7", "52:54:00:00:00:07"), ("lease8", "52:54:00:00:00:08")):
+        conn.createXML(GUEST.format(name=name, mac=mac), 0)
+    conn.defineXML(GUEST.format(name="lease9", mac="52:54:00:00:00:09"))
+    try:
+        found = overview.full_info(conn)["vm_info"]
+        assert found["lease7"]["addresses"] == ["10.0.0.7", "192.168.77.7", "fe80::7"]
+        assert found["lease8"]["addresses"] == []
+        assert found["lease9"]["addresses"] == [], "a guest that is off has none"
+    finally:
+        for name in ("lease7", "lease8"):
+            conn.lookupByName(name).destroy()
+        conn.lookupByName("lease9").undefine()
+        network.destroy()
+        network.undefine()
+        conn.close()
+
+
+def test_a_guest_that_claims_many_addresses_has_few(conn, tmp_path, monkeypatch):
+    table = tmp_path / "arp"
+    rows = (f"10.1.{n // 256}.{n % 256} 0x1 0x2 aa:bb:cc:dd:ee:ff * br0" for n in range(5000))
+    table.write_text("\n".join(["IP address", *rows]), encoding="ascii")
+    monkeypatch.setattr(addresses, "ARP_TABLE", str(table))
+    found = overview.full_info(conn)["vm_info"]["test"]["addresses"]
+    assert len(found) == addresses.MAX_ADDRESSES
 
 
 def test_full_info_counts_what_running_guests_take(virt, conn):
