@@ -57,7 +57,7 @@ class Api(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
         self.valid, self.has_events, self.has_novnc, self.cuts = True, True, True, False
-        self.methods, self.maintenance = ["file", "pam"], {}
+        self.methods, self.maintenance, self.has_ended = ["file", "pam"], {}, False
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
         self.connections = []
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -71,7 +71,8 @@ class Api(http.server.ThreadingHTTPServer):
 
     def stop(self):
         """End it, and the connections that a browser keeps open."""
-        for one in self.listeners:
+        self.has_ended = True
+        for one in list(self.listeners):
             one.put(None)
         self.shutdown()
         self.server_close()
@@ -428,7 +429,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.listeners.append(heard)
         try:
             self.wfile.write(b"retry: 400\n")
-            while one := heard.get():
+            # a stream that is opened while the server ends is told of that by nobody
+            while not self.server.has_ended and (one := heard.get()):
                 tag, data = one
                 text = json.dumps({"tag": tag, "data": data})
                 self.wfile.write(f"tag: {tag}\ndata: {text}\n\n".encode())

@@ -182,7 +182,7 @@ def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, a
     }
     api.answers["query"] = {**there, "hyper2": silent}
     api.answers["host_info"] = {**api.do_host_info({}), "hyper2": {"error": "down"}}
-    inside.call(".tile.guest")
+    inside.until_text("live", ".live.on")
     api.tell("salt/minion/hyper2/start", {"id": "hyper2"})
     first = inside.call(f'.lost li[data-name="{names[0]}"]')
     assert first.get_attribute("title") == (
@@ -193,6 +193,26 @@ def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, a
     inside.get(f"{api.url}/page#guests")
     row = next(one for one in inside.all("tbody tr") if one.text.startswith(f"{names[0]} "))
     assert "last seen hyper2, which does not respond" in row.text
+
+
+def test_what_is_under_the_hand_stays_when_it_is_drawn_again(inside, api):
+    first, second = list(api.hosts["hyper1"])[:2]
+    inside.run("location.hash = 'guests'")
+    inside.until_text("ops", ".guests tbody")  # all that it asks has been answered
+    box = inside.call(f"input[aria-label='Select {first}']")
+    inside.run("arguments[0].focus()", box)
+    row = inside.run("return arguments[0].closest('tr')", box)
+    name = row.find_element("css selector", "a")
+    api.hosts["hyper1"][first]["state"] = "paused"
+    del api.hosts["hyper1"][second]
+    api.tell("salt/run/1/ret", {"fun": "runner.virt.pause", "return": {}})
+    inside.until(lambda: "paused" in row.text, "its state")
+    assert second not in column(inside, 2)
+    assert inside.run("return document.activeElement === arguments[0]", box)
+    box.click()
+    inside.until_text("1 guest selected", ".picked")
+    name.click()
+    inside.until_text("paused on hyper1", ".guest-page .about")
 
 
 def test_every_name_can_be_read_and_leads_to_its_guest(inside, api):

@@ -28,6 +28,66 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Make the children of an element equal to others, and keep each one that can be: a press, a
+ * selection or the focus in it survives. A listener that is kept must not depend on what differs. */
+export function update(element, ...children) {
+  const wanted = flat(children);
+  wanted.forEach((one, at) => {
+    const there = element.childNodes[at];
+    if (!there) element.append(one);
+    else if (there.nodeName !== one.nodeName) there.replaceWith(one);
+    else if (there !== one && !there.isEqualNode(one)) become(there, one);
+  });
+  while (element.childNodes.length > wanted.length) element.lastChild.remove();
+  return element;
+}
+
+function become(there, one) {
+  if (there.nodeType === Node.TEXT_NODE) {
+    there.data = one.data;
+    return;
+  }
+  for (const name of there.getAttributeNames()) if (!one.hasAttribute(name)) there.removeAttribute(name);
+  for (const name of one.getAttributeNames()) {
+    // the page's policy forbids the attribute
+    if (name === "style") there.style.cssText = one.style.cssText;
+    else if (there.getAttribute(name) !== one.getAttribute(name)) there.setAttribute(name, one.getAttribute(name));
+  }
+  update(there, [...one.childNodes]);
+}
+
+/** Give an element the children of a list of [key, print, make], in that order. A child whose print
+ * has changed becomes equal to a new one, as by `update`. known: a Map, which keeps them. */
+export function keep(element, known, items) {
+  const wanted = new Set(items.map(([key, print, make]) => {
+    const there = known.get(key);
+    if (!there) known.set(key, { print, element: make() });
+    else if (there.print !== print) {
+      become(there.element, make());
+      there.print = print;
+    }
+    return known.get(key).element;
+  }));
+  for (const [key, one] of known) {
+    if (wanted.has(one.element)) continue;
+    known.delete(key);
+    one.element.remove();
+  }
+  [...wanted].forEach((one, at) => {
+    if (element.children[at] !== one) element.insertBefore(one, element.children[at] || null);
+  });
+  return element;
+}
+
+/** Change an element's content, and return the focus to what has the same `data-name` in it. */
+export function hold(element, change) {
+  const name = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+  change();
+  const again = name && !(document.activeElement.dataset.name === name && element.contains(document.activeElement))
+    ? [...element.querySelectorAll("[data-name]")].find((one) => one.dataset.name === name && one.matches("a, button, input, select")) : null;
+  if (again) again.focus({ preventScroll: true });
+}
+
 /** A button. kind: "primary", "danger" or "". */
 export function button(text, act, kind = "", more = {}) {
   return h("button", { type: "button", class: kind, onclick: act, ...more }, text);

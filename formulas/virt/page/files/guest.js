@@ -3,7 +3,7 @@
 
 import { call, LoggedOut } from "./api.js";
 import { console_view } from "./console.js";
-import { button, fill, h, line, say, sure } from "./dom.js";
+import { button, fill, h, line, say, sure, update } from "./dom.js";
 import { backups_tab } from "./guest_backups.js";
 import { history_tab } from "./guest_history.js";
 import { hardware_tab } from "./guest_hardware.js";
@@ -140,7 +140,7 @@ export function guest_view(page) {
     heading.textContent = name;
     if (!now && !guest) { missing(); return; }
     guest = now || { ...guest, state: "gone" };
-    fill(about, h("span", { class: `state ${guest.state}` }, guest.state), " on ",
+    update(about, h("span", { class: `state ${guest.state}` }, guest.state), " on ",
       h("a", { href: href("host", guest.host) }, guest.host),
       guest.pending.length ? h("span", { class: "badge warn" }, "changes at the next start") : null,
       found.length > 1 ? h("span", { class: "badge bad" }, `also on ${found.filter((one) => one !== now).map((one) => one.host).join(", ")}`) : null);

@@ -1,7 +1,7 @@
 // The overview of a guest: its values, its usage, its screen.
 
 import { picture } from "./console.js";
-import { button, facts, fill, h, say } from "./dom.js";
+import { button, facts, fill, h, say, update } from "./dom.js";
 import { graph } from "./graph.js";
 import { display } from "./guest.js";
 import { age, bytes, is_on, number, rate, size } from "./model.js";
@@ -31,7 +31,7 @@ export function overview_tab(context) {
     const labels = records.labels.get(guest.name) || more.labels || [];
     const saved = records.backups.get(guest.name);
     const ha = more.ha && typeof more.ha === "object" ? String(more.ha.state || more.ha.role || "managed") : null;
-    fill(about, facts([
+    update(about, facts([
       ["Addresses", guest.addresses.length ? h("ul", null, guest.addresses.map((one) => h("li", null, h("code", null, one)))) : null],
       ["vCPUs", guest.vcpus], ["Memory", size(guest.memory)],
       ["Memory now", guest.memory_now < guest.memory ? size(guest.memory_now) : null],
@@ -57,7 +57,7 @@ export function overview_tab(context) {
     const both = (...kinds) => (one) => kinds.reduce((all, kind) => all + number(one[kind]), 0);
     const [disks, networks] = [both("disk_read_bytes_s", "disk_written_bytes_s"), both("network_received_bytes_s", "network_sent_bytes_s")];
     const known = (value) => value !== null && value !== undefined;
-    fill(usage,
+    update(usage,
       trend("CPU", (one) => one.cpu_percent ?? NaN, 100 * number(guest.vcpus), known(now.cpu_percent) ? `${Math.round(now.cpu_percent)} % of ${100 * guest.vcpus} %` : "–"),
       known(now.memory_used_bytes) ? trend("memory", (one) => one.memory_used_bytes ?? NaN, now.memory_bytes, `${bytes(now.memory_used_bytes)} of ${bytes(now.memory_bytes)}`) : null,
       trend("disk", disks, 1024 ** 2, rate(disks(now))), trend("network", networks, 1024 ** 2, rate(networks(now))));

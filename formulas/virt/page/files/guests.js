@@ -1,7 +1,7 @@
 // The guests as a table: columns to select and sort, filters, and operations of several guests.
 
 import { LoggedOut } from "./api.js";
-import { button, dialog, fill, h, save, saved, sure, table } from "./dom.js";
+import { button, dialog, fill, h, hold, keep as keep_rows, save, saved, sure, table } from "./dom.js";
 import { age, bytes, counted, fits, is_on, natural, number, size } from "./model.js";
 import { look, records } from "./records.js";
 import { href, here, keep } from "./router.js";
@@ -90,9 +90,17 @@ function filter(name, label, change) {
 /** The view. */
 export function guests_view(page) {
   const chosen = new Set();
-  const place = h("div");
+  const every = h("input", { type: "checkbox", "aria-label": "Select all guests of the table", "data-name": "every", onchange: select_all });
+  const head = h("tr");
+  const body = h("tbody");
+  const grid = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Guests" }, h("table", { class: "guests" },
+    h("caption", { class: "hidden" }, "Guests"), h("thead", null, head), body));
+  const note = h("div");
+  const rows = new Map();
+  const place = h("div", null, grid, note);
   const picked = h("div", { class: "picked", role: "region", "aria-label": "Operations of the selected guests", hidden: true });
   let [hosts, words, limit] = [[], "", MORE_ROWS];
+  let [found, headed] = [[], ""];
   let columns = selected_columns();
   let sort = { by: "name", down: false };
   const again = () => draw(hosts, words);
@@ -147,9 +155,10 @@ export function guests_view(page) {
   }
 
   function row(one) {
-    const box = h("input", { type: "checkbox", checked: chosen.has(one.key), disabled: Boolean(one.lost), "aria-label": `Select ${one.name}`, "data-name": `box ${one.key}`, onchange: () => {
+    const box = h("input", { type: "checkbox", value: one.key, disabled: Boolean(one.lost), "aria-label": `Select ${one.name}`, "data-name": `box ${one.key}`, onchange: () => {
       if (box.checked) chosen.add(one.key);
       else chosen.delete(one.key);
+      draw_head();
       draw_picked();
     } });
     const name = one.lost ? one.name : h("a", { href: href("guest", one.name), "data-name": one.key }, one.name);
@@ -166,33 +175,34 @@ export function guests_view(page) {
     const values = { state: (one) => [one.state], host: (one) => [one.host], owner: (one) => [one.owner], label: (one) => one.labels };
     for (const [name, one] of filters) one.offer(all.flatMap(values[name]));
     for (const key of chosen) if (!all.some((one) => one.key === key && !one.lost)) chosen.delete(key);
-    const found = sorted(fitting(all));
-    const rows = found.slice(0, limit);
-    const held = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-    fill(place, all.length ? [grid(found, rows), rest(found, rows)] : empty());
+    found = sorted(fitting(all));
+    grid.hidden = !all.length;
+    hold(place, () => {
+      draw_head();
+      keep_rows(body, rows, found.slice(0, limit).map((one) => [one.key, JSON.stringify([one, columns, used(one, "cpu_percent"), used(one, "memory_used_bytes")]), () => row(one)]));
+    });
+    for (const box of body.querySelectorAll("input")) box.checked = chosen.has(box.value);
+    fill(note, all.length ? rest() : empty());
     draw_picked();
-    const focused = held && [...place.querySelectorAll("[data-name]")].find((one) => one.dataset.name === held);
-    if (focused) focused.focus({ preventScroll: true });
   }
 
-  function grid(found, rows) {
+  function draw_head() {
+    const print = JSON.stringify([columns, sort]);
+    if (print !== headed) fill(head, h("td", { class: "tick-column" }, every), header("name", "guest"), columns.map((name) => header(name, COLUMNS[name][0])));
+    headed = print;
     const able = found.filter((one) => !one.lost);
-    const every = h("input", { type: "checkbox", "aria-label": "Select all guests of the table", "data-name": "every",
-      checked: able.length > 0 && able.every((one) => chosen.has(one.key)), onchange: () => {
-        for (const one of able) if (every.checked) chosen.add(one.key); else chosen.delete(one.key);
-        again();
-      } });
-    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Guests" }, h("table", { class: "guests" },
-      h("caption", { class: "hidden" }, "Guests"),
-      h("thead", null, h("tr", null, h("td", { class: "tick-column" }, every), header("name", "guest"),
-        columns.map((name) => header(name, COLUMNS[name][0])))),
-      h("tbody", null, rows.map(row))));
+    every.checked = able.length > 0 && able.every((one) => chosen.has(one.key));
   }
 
-  function rest(found, rows) {
+  function select_all() {
+    for (const one of found.filter((each) => !each.lost)) if (every.checked) chosen.add(one.key); else chosen.delete(one.key);
+    again();
+  }
+
+  function rest() {
     if (!found.length) return h("p", { class: "empty" }, "No guest fits the search and the filters.");
-    if (found.length === rows.length) return null;
-    return h("p", { class: "line" }, `${rows.length} of ${counted(found.length, "guest")} `,
+    if (found.length <= limit) return null;
+    return h("p", { class: "line" }, `${limit} of ${counted(found.length, "guest")} `,
       button("Show more", () => { limit += MORE_ROWS; again(); }));
   }
 

@@ -1,8 +1,8 @@
 // A host: its capacity, its guests, and its operations.
 
 import { call, LoggedOut } from "./api.js";
-import { button, facts, fill, h, line, say, table } from "./dom.js";
-import { host_meters, names, trends } from "./hosts.js";
+import { button, facts, fill, h, line, say, table, update } from "./dom.js";
+import { arrows, host_meters, names, trends } from "./hosts.js";
 import { counted, size, verdict } from "./model.js";
 import { href } from "./router.js";
 import { act, state } from "./store.js";
@@ -19,6 +19,8 @@ export function host_view(page) {
   const heading = h("h2", { tabindex: "-1" });
   const element = h("article", { class: "host-page" },
     h("p", { class: "crumbs" }, h("a", { href: href("hosts") }, "Hosts")), heading, act_on, said, plan, body);
+
+  body.addEventListener("keydown", (event) => arrows(event, element));
 
   async function evacuate() {
     said.textContent = "Planning the evacuation …";
@@ -56,15 +58,16 @@ export function host_view(page) {
   function draw() {
     const host = state.hosts.find((one) => one.name === name);
     heading.textContent = name;
-    fill(act_on, host ? button("Evacuate…", evacuate) : null,
+    // their listeners know the name of the host only when they run
+    update(act_on, host ? button("Evacuate…", evacuate) : null,
       host && host.maintenance ? button("End maintenance", restore, "primary") : null);
     if (!host) {
-      fill(body, h("p", { class: "empty" }, state.at ? `No host ${name}.` : "Querying all hosts …"));
+      update(body, h("p", { class: "empty" }, state.at ? `No host ${name}.` : "Querying all hosts …"));
       return;
     }
     const samples = host_usage(name);
     sample().catch((exc) => { if (exc instanceof LoggedOut) page.ended(exc.message); });
-    fill(body,
+    update(body,
       host.error ? h("p", { class: "line bad" }, host.error) : null,
       host.maintenance ? h("p", { class: "line bad" }, `in maintenance: ${host.maintenance}`) : null,
       host.error ? null : h("div", { class: "meters wide" }, host_meters(host, latest(samples))),

@@ -1,7 +1,7 @@
 // Hosts as boxes, with guests as tiles in proportion to their allocated memory.
 
 import { LoggedOut } from "./api.js";
-import { fill, h, meter, save, saved } from "./dom.js";
+import { fill, h, meter, save, saved, update } from "./dom.js";
 import { graph } from "./graph.js";
 import { squarified } from "./layout.js";
 import { counted, fits, number, rate, size } from "./model.js";
@@ -43,7 +43,7 @@ export function hosts_view(page) {
     const most = Math.max(1, ...hosts.map((one) => one.memory));
     const shown = [];
     for (const host of hosts) {
-      const print = JSON.stringify([host, most]);
+      const print = JSON.stringify([{ ...host, disk: null, disk_used: null }, most]);
       let box = boxes.get(host.name);
       if (!box || box.print !== print) {
         const made = host_box(host, most, on, drag);
@@ -102,14 +102,15 @@ export function names(host) {
 
 const kind_of = (state) => (["running", "paused", "shutdown"].includes(state) ? state : "other");
 
-/** Draw the usage of a host, unless it is drawn already. */
+/** Draw the allocation and the usage of a host; its last hour only if there is a new sample. */
 function draw_usage(box, host) {
+  if (host.error) return;
   const samples = host_usage(host.name);
   const now = latest(samples);
-  if (!now || host.error || box.sampled === now.at) return;
+  update(box.element.querySelector(".meters"), host_meters(host, now));
+  if (!now || box.sampled === now.at) return;
   box.sampled = now.at;
-  fill(box.element.querySelector(".meters"), host_meters(host, now));
-  fill(box.element.querySelector(".trends"), trends(samples, true));
+  update(box.element.querySelector(".trends"), trends(samples, true));
 }
 
 /** The allocation and the usage of a host as bars. now: its latest sample, or null. */
@@ -169,7 +170,7 @@ function host_box(host, most, on, drag) {
         : h("span", { class: "count" }, `${host.running} of ${counted(host.guests.length, "guest")} running`)),
     tank,
     names(host),
-    host.error ? null : [h("div", { class: "meters" }, host_meters(host, null)), h("div", { class: "trends" })],
+    host.error ? null : [h("div", { class: "meters" }), h("div", { class: "trends" })],
     verdict);
   droppable(box, verdict, host, on, drag);
   return box;
@@ -278,24 +279,26 @@ function let_go(grid, drag) {
 }
 
 const ITEMS = ".tile.guest, .names a";
+const BOX = ".host, .host-page";
 
-function arrows(event, grid) {
+/** Move the focus among the guests of hosts by the arrow keys. */
+export function arrows(event, grid) {
   const from = event.target.closest(ITEMS);
   if (!from) return;
   const is_tile = from.matches(".tile");
   const [all_of, first] = [is_tile ? ".tile.guest" : ".names a", is_tile ? ".tile.guest[tabindex='0']" : ".names a[tabindex='0']"];
-  const all = [...from.closest(".host").querySelectorAll(all_of)];
+  const all = [...from.closest(BOX).querySelectorAll(all_of)];
   const at = all.indexOf(from);
   const step = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1,
     Home: 0, End: all.length - 1 }[event.key];
   let to = step === undefined ? null : all[step];
   if (event.key === "PageDown" || event.key === "PageUp") {
     const boxes = [...grid.querySelectorAll(".host")].filter((one) => one.querySelector(first));
-    const next = boxes[boxes.indexOf(from.closest(".host")) + (event.key === "PageDown" ? 1 : -1)];
+    const next = boxes[boxes.indexOf(from.closest(BOX)) + (event.key === "PageDown" ? 1 : -1)];
     to = next ? next.querySelector(first) : null;
   } else if (step === undefined) return;
   event.preventDefault();
   if (!to) return;
-  for (const one of to.closest(".host").querySelectorAll(all_of)) one.tabIndex = one === to ? 0 : -1;
+  for (const one of to.closest(BOX).querySelectorAll(all_of)) one.tabIndex = one === to ? 0 : -1;
   to.focus();
 }

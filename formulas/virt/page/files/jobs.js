@@ -1,7 +1,7 @@
 // Running and completed jobs: the running ones from events, the completed ones from the master's log.
 
 import { call, LoggedOut } from "./api.js";
-import { button, fill, h, table } from "./dom.js";
+import { button, fill, h, table, update } from "./dom.js";
 import { clock, counted, fits, refused } from "./model.js";
 import { phases } from "./progress.js";
 import { href } from "./router.js";
@@ -61,7 +61,7 @@ export function jobs_view(page) {
     draw(_hosts, wanted) {
       const all = [...state.jobs.values()].reverse();
       const now = all.filter((one) => one.result === undefined);
-      fill(running, now.length ? now.map(job_line) : h("li", { class: "none" }, "No job is running. Operations that are started here, by other users or with salt-run appear here while they run."));
+      update(running, now.length ? now.map(job_line) : h("li", { class: "none" }, "No job is running. Operations that are started here, by other users or with salt-run appear here while they run."));
       const ended = all.length - now.length;
       if (ended !== finished && finished >= 0) {
         clearTimeout(timer);
@@ -108,7 +108,7 @@ export function strip_view() {
   const element = h("aside", { class: "strip", "aria-label": "Running jobs", hidden: true }, list);
   function draw() {
     const now = [...state.jobs.values()].reverse().filter((one) => one.result === undefined);
-    fill(list, now.slice(0, 3).map(job_line));
+    update(list, now.slice(0, 3).map(job_line));
     element.hidden = !now.length;
     return now.length;
   }

@@ -1,7 +1,7 @@
 // The page: its session, its frame and its navigation.
 
 import { forget, logout, who } from "./api.js";
-import { button, fill, h, save, saved } from "./dom.js";
+import { button, fill, h, save, saved, update } from "./dom.js";
 import { strip_view } from "./jobs.js";
 import { login_view } from "./login.js";
 import { clock, size, sum } from "./model.js";
@@ -113,7 +113,7 @@ function cloud_view() {
   }
 
   function draw() {
-    fill(totals, total_line());
+    update(totals, total_line());
     current.draw(state.hosts, words.value.trim());
   }
 

@@ -18,7 +18,7 @@ const PLANS = {
     disk: ["disk", 5, 6], copy: ["disk", 6, 90], stop: ["disk", 90, 92], state: ["state", 92, 96], show: ["state", 96, 98],
   },
   migrate: {
-    recover: ["prepare", 0, 0], wait: ["prepare", 0, 0], target: ["prepare", 0, 0], progress: ["memory and disks", 0, 99],
+    recover: ["prepare", 0, 0], wait: ["prepare", 0, 0], target: ["prepare", 0, 0], progress: ["memory and disks", 0, 100],
   },
   backup: { wait: ["wait", 0, 0], begin: ["prepare", 0, 1], progress: ["copy", 1, 99] },
 };
