@@ -234,8 +234,8 @@ def init(
     :param unless_moved: refuse a guest that was migrated away from this host, as the states do
     :param from_master: set by the runner: request the secret arguments from the master
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``; and
-        the arguments of the guest's definition that are not listed here, such as ``machine``,
-        ``tpm``, ``rng`` and ``watchdog``
+        the arguments of the guest's definition that are not listed here, such as ``os``
+        (``windows``, ``linux``, ``win11`` …), ``machine``, ``tpm``, ``rng`` and ``watchdog``
 
     :return: a dictionary: ``name``, ``host``, ``uuid``, ``state``, ``disks`` (``target``, ``path``,
         ``format``, ``size_bytes``), ``nics`` (``mac``, ``source``, ``type``), ``graphics`` and

@@ -143,7 +143,7 @@ def defined(
         of its ``disks``; otherwise each changed setting with ``old``, ``new`` and ``live`` (whether
         a running guest gets it immediately)
 
-    Further parameters: ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``,
+    Further parameters: ``os``, ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``,
     ``pcie_ports``, ``kvm_hidden``, ``enable_vnc``, ``serial_type``. ``null`` in a dictionary
     removes that setting. Any other parameter is an error.
 

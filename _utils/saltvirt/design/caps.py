@@ -93,6 +93,8 @@ class DomainCaps:
     cpu_models: dict[str, bool] = field(default_factory=dict)
     devices: dict[str, CapsDevice] = field(default_factory=dict)
     features: dict[str, bool] = field(default_factory=dict)
+    # Hyper-V enlightenments; None: libvirt (before 8.9) does not report them
+    hyperv: tuple[str, ...] | None = None
 
     def allows(self, device: str, name: str, value: str) -> bool | None:
         """Whether ``value`` is a valid value of a device, for example ("disk", "bus", "sata").
@@ -240,6 +242,7 @@ def parse_domain(xml: str) -> DomainCaps:
         raise InvalidInput(f"expected a <domainCapabilities> document, not <{root.tag}>")
     vcpu, iothreads = root.find("vcpu"), root.find("iothreads")
     modes = [m.get("name", "") for m in root.findall("cpu/mode") if m.get("supported") == "yes"]
+    hyperv = root.find("features/hyperv[@supported='yes']")
     return DomainCaps(
         virt_type=root.findtext("domain", ""),
         arch=root.findtext("arch", ""),
@@ -258,6 +261,7 @@ def parse_domain(xml: str) -> DomainCaps:
         },
         devices={node.tag: _device(node) for node in root.findall("devices/*")},
         features={node.tag: node.get("supported") == "yes" for node in root.findall("features/*")},
+        hyperv=None if hyperv is None else _values(hyperv, "enum[@name='features']"),
     )
 
 

@@ -47,8 +47,22 @@ def default(domain: Domain, context: Context, spec: ClockSpec | None) -> None:
     default is added."""
     if not domain.clock.offset and not context.container:
         domain.clock.offset = "utc"
-    if not context.qemu or context.guest.arch not in X86 or (spec and spec.timers is not None):
-        return
-    domain.clock.timers.append(Timer(name="rtc", tickpolicy="catchup"))
-    domain.clock.timers.append(Timer(name="pit", tickpolicy="delay"))
-    domain.clock.timers.append(Timer(name="hpet", present=False))
+    if has_timers(context) and (spec is None or spec.timers is None):
+        add_timers(domain)
+
+
+def has_timers(context: Context) -> bool:
+    """Whether the machine has the timers of a PC."""
+    return context.qemu and context.guest.arch in X86
+
+
+def add_timers(domain: Domain) -> None:
+    """Add the default timers that a domain does not have."""
+    names = {timer.name for timer in domain.clock.timers}
+    for timer in (
+        Timer(name="rtc", tickpolicy="catchup"),
+        Timer(name="pit", tickpolicy="delay"),
+        Timer(name="hpet", present=False),
+    ):
+        if timer.name not in names:
+            domain.clock.timers.append(timer)

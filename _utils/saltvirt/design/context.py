@@ -12,6 +12,7 @@ from saltvirt.spec.nic import NicSpec
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import DomainCaps
+    from saltvirt.design.operating_system import GuestOs
 
 QEMU = ("kvm", "qemu", "hvf")
 
@@ -28,7 +29,7 @@ class GuestInputs:
     does not list, except block devices, which are only detached if it lists no disk. nic_names:
     {MAC: name} of interfaces whose name is not from the record. removed: for an update:
     ``disks:TARGET`` or ``nics:MAC`` -> the settings to remove. node_devices: name -> XML text of
-    libvirt's node device, for host devices by name.
+    libvirt's node device, for host devices by name. os: the requested operating system.
     """
 
     uuid: str | None = None
@@ -39,6 +40,7 @@ class GuestInputs:
     nic_names: dict[str, str] = field(default_factory=dict)
     removed: dict[str, set[str]] = field(default_factory=dict)
     node_devices: dict[str, str] = field(default_factory=dict)
+    os: GuestOs | None = None
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design import identity, iotune
+from saltvirt.design import guest_os, identity, iotune
 from saltvirt.design.caps import X86
 from saltvirt.design.put import put
 from saltvirt.design.source import Source, disk_locations, owns
@@ -36,22 +36,23 @@ def bus(spec: DiskSpec, domain: Domain, context: Context) -> str:
         return "ide" if spec.removable and context.guest.os_type == "hvm" else "xen"
     if spec.device == "floppy":
         return "fdc"
-    if spec.device == "lun":
+    if spec.device == "lun" or (context.virt_type == "vmware" and spec.device != "cdrom"):
         return "scsi"
-    if spec.device == "cdrom":
-        q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in X86
-        order: tuple[str, ...]
-        order = ("sata", "scsi", "ide", "usb") if q35 else ("ide", "sata", "scsi", "usb")
-        if q35 and context.guest.arch not in X86:
-            order = ("scsi", "usb", "sata")
-    elif context.virt_type == "vmware":
-        return "scsi"
-    else:
-        order = ("virtio", "scsi", "sata", "ide")
-    for name in order:
+    for name in _buses(spec, domain, context):
         if context.allows("disk", "bus", name):
             return name
     raise Unsupported(f"disk {spec.name}: this host names no bus for a {spec.device}")
+
+
+def _buses(spec: DiskSpec, domain: Domain, context: Context) -> tuple[str, ...]:
+    """The suitable buses of a disk, the best first."""
+    if spec.device == "cdrom":
+        q35 = "q35" in (domain.os.machine or "") or context.guest.arch not in X86
+        if q35 and context.guest.arch not in X86:
+            return ("scsi", "usb", "sata")
+        return ("sata", "scsi", "ide", "usb") if q35 else ("ide", "sata", "scsi", "usb")
+    preferred = guest_os.disk_bus(domain, context) if spec.device == "disk" else None
+    return (preferred,) if preferred else ("virtio", "scsi", "sata", "ide")
 
 
 def letters(number: int) -> str:

@@ -17,6 +17,7 @@ from saltvirt.design import (
     features,
     filesystems,
     graphics,
+    guest_os,
     hostdevs,
     identity,
     memory,
@@ -76,8 +77,6 @@ def build(
     Raises InvalidInput or Unsupported.
     """
     context = new_context(spec, caps, inputs)
-    if warnings is not None:
-        warnings.extend(context.warnings)
     domain = Domain(type=context.virt_type, name=spec.name, uuid=context.inputs.uuid)
     _machine(spec, domain, context)
     _settings(spec, domain, context)
@@ -85,6 +84,8 @@ def build(
     _new_devices(spec, domain, context)
     ports.apply(spec, domain, context)
     ports.default(spec, domain, context)
+    if warnings is not None:
+        warnings.extend(context.warnings)
     return domain
 
 
@@ -249,6 +250,7 @@ def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     hostdevs.apply(spec, domain, context)
     filesystems.apply(spec, domain, context)
     memory.agree(spec, domain)
+    guest_os.apply(spec, domain, context)
     for key, value in (spec.metadata or {}).items():
         _entry(domain.record, key, value)
 
@@ -283,7 +285,7 @@ def _new_devices(spec: GuestSpec, domain: Domain, context: Context) -> None:
     else:
         _new_disks(spec, domain, context)
     for nic in spec.nics or ():
-        domain.interfaces.append(nics.build(nic, context))
+        domain.interfaces.append(nics.build(nic, domain, context))
 
 
 def _new_disks(spec: GuestSpec, domain: Domain, context: Context) -> None:

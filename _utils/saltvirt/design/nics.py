@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from saltvirt.design import identity, match
+from saltvirt.design import guest_os, identity, match
 from saltvirt.design.put import put, replace
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.profiles import BRIDGE
@@ -27,17 +27,20 @@ if TYPE_CHECKING:
 _SOURCE_FIELDS = {"network": "network", "bridge": "bridge", "direct": "dev"}
 
 
-def model(spec: NicSpec, context: Context) -> str | None:
-    """The interface's model: as requested, otherwise the hypervisor's best; None: the hypervisor
-    chooses."""
-    if spec.model:
-        return spec.model
+def model(spec: NicSpec, domain: Domain, context: Context) -> str | None:
+    """The interface's model: as requested, otherwise the operating system's or the hypervisor's
+    best; None: the hypervisor chooses."""
+    preferred = spec.model or guest_os.nic_model(domain, context)
+    if preferred:
+        return preferred
     if context.qemu or context.virt_type in ("test", "bhyve"):
         return "virtio"
     return "e1000" if context.virt_type == "vmware" else None
 
 
-def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = ()) -> Interface:
+def build(
+    spec: NicSpec, domain: Domain, context: Context, used_macs: Collection[str | None] = ()
+) -> Interface:
     """Build an Interface for a NicSpec; by default, it is connected to the default bridge.
     used_macs: the MACs of the guest."""
     mac = spec.mac or _mac(spec, context, used_macs)
@@ -45,7 +48,7 @@ def build(spec: NicSpec, context: Context, used_macs: Collection[str | None] = (
         spec = dataclasses.replace(spec, **BRIDGE)
     nic = Interface(type=spec.type)
     nic.mac = mac
-    nic.model = None if spec.type == "hostdev" else model(spec, context)
+    nic.model = None if spec.type == "hostdev" else model(spec, domain, context)
     edit(nic, spec)
     return nic
 
@@ -103,7 +106,10 @@ def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSp
             edit(existing, nic_spec)
         used_macs = {(nic.mac or "").lower() for nic in domain.interfaces}
         result.append(
-            (nic_spec, existing or domain.interfaces.append(build(nic_spec, context, used_macs)))
+            (
+                nic_spec,
+                existing or domain.interfaces.append(build(nic_spec, domain, context, used_macs)),
+            )
         )
     return result
 

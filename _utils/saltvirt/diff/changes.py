@@ -119,6 +119,8 @@ def _metadata(desired: Domain, actual: Domain) -> Iterator[Change]:
     new, old = (
         {e.key or "": e.value for e in domain.record.entries} for domain in (desired, actual)
     )
+    if desired.record.os != actual.record.os:
+        yield Change("os", "os", actual.record.os, desired.record.os, live=True)
     for key in sorted({*new, *old}):
         if new.get(key) != old.get(key):
             yield Change("metadata", f"metadata:{key}", old.get(key), new.get(key), live=True)

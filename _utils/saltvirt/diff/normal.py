@@ -84,7 +84,8 @@ def settings(desired: Domain, actual: Domain) -> tuple[dict[Path, Any], dict[Pat
 _DEVICES = (
     "disks", "interfaces", "graphics", "serials", "consoles", "channels", "inputs", "tpms",
     "sounds", "videos", "host_devices", "watchdogs", "memballoon", "rngs", "controllers",
-    "filesystems", "record", "audios", "redirdevs", "memory_devices", "panics", "iommus", "vsocks",
+    "filesystems", "record", "osinfo_id", "audios", "redirdevs", "memory_devices", "panics",
+    "iommus", "vsocks",
 )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ SWITCHES = {
         "kvm_hint_dedicated", "kvm_hidden", "kvm_poll_control", "acpi", "apic", "pae", "hap",
         "viridian", "privnet", "pvspinlock", "pmu", "vmport", "smm", "vmcoreinfo",
         "hyperv_relaxed", "hyperv_vapic", "hyperv_spinlocks", "hyperv_vpindex", "hyperv_synic",
-        "hyperv_stimer", "hyperv_reset",
+        "hyperv_stimer", "hyperv_reset", "hyperv_runtime", "hyperv_frequencies",
+        "hyperv_reenlightenment", "hyperv_tlbflush", "hyperv_ipi", "hyperv_evmcs", "hyperv_avic",
     )
 }  # fmt: skip
 VALUES = {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.spec.profiles import Device, Profiles
 
+QEMU = ("kvm", "qemu", "hvf")
 _ABSENT = object()
 
 
@@ -46,6 +47,8 @@ def fill(
         else:
             # an existing guest keeps its models
             hypervisor = None if update else spec.hypervisor
+            if spec.os and hypervisor in QEMU:
+                hypervisor = None  # the operating system decides on the model
             merged = profiles.nics(host_profiles, profile, requested, hypervisor, update)
         setattr(spec, target, _parse_devices(cls, merged, extra))
         if kind == "disk" and profile == profiles.DEFAULT not in host_profiles.disk:

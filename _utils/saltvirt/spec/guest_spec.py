@@ -54,6 +54,11 @@ def _os_type(value: Any, argument: str) -> str:
     )
 
 
+def _os(value: Any, argument: str) -> str:
+    """A family of operating systems, or a short name of one."""
+    return values.word(value, argument).lower()
+
+
 @dataclass
 class GuestSpec:
     """The requested guest. ``None`` means "not given".
@@ -66,6 +71,7 @@ class GuestSpec:
     memory: MemorySpec = _key(parse_memory)
     hypervisor: str | None = _key(_optional(_hypervisor))
     os_type: str | None = _key(_optional(_os_type))
+    os: str | None = _key(_optional(_os))
     arch: str | None = _key(_optional(values.word))
     machine: str | None = _key(_optional(values.word))
     title: str | None = _key(_optional(values.line))

@@ -61,6 +61,7 @@ REACHES = {
     "on_reboot": ("destroy", "on_reboot", "destroy"),
     "on_crash": ("preserve", "on_crash", "preserve"),
     "stop_on_reboot": (True, "on_reboot", "destroy"),
+    "os": ("linux", "metadata/*/{https://saltproject.io/xmlns/salt-virt/1}os", "linux"),
     "title": ("The web", "title", "The web"),
     "description": ("It serves", "description", "It serves"),
     "metadata": ({"owner": "me"}, "metadata/*/*[@key='owner']", "me"),

@@ -305,6 +305,7 @@ class RestoreBuilder(GuestBuilder):
     def _record(self) -> GuestRecord:
         """Return a metadata record for the restored guest."""
         new_record, old = GuestRecord(version=RECORD_VERSION), self.model.record
+        new_record.os = old.os
         new_record.created, new_record.seeded = old.created, old.seeded
         new_record.image, new_record.image_hash = old.image, old.image_hash
         return new_record

@@ -322,7 +322,7 @@ class CloneBuilder(GuestBuilder):
         copy_definition = self.model.copy()
         copy_definition.name = self.guest.name
         old_record = self.model.record
-        copy_definition.record = GuestRecord(version=RECORD_VERSION)
+        copy_definition.record = GuestRecord(version=RECORD_VERSION, os=old_record.os)
         for entry in old_record.entries:
             copy_definition.record.entries.append(entry.copy())
         metadata.unmark(copy_definition.record)

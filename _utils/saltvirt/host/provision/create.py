@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from saltvirt import errors
 from saltvirt.answers.created import PlannedGuest
+from saltvirt.design.domain import NO_KVM
 from saltvirt.design.source import disk_locations
 from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
@@ -18,6 +19,7 @@ from saltvirt.host.provision import (
     guest_definition,
     kernels,
     macs,
+    osinfo,
     seed_drive,
 )
 from saltvirt.host.provision.guest_builder import GuestBuilder, GuestRequest, no_report
@@ -56,7 +58,10 @@ class CreationBuilder(GuestBuilder):
         self.tools.report_step("check", "checking the request")
         self.admit(self.plan())
         for warning in dict.fromkeys(self.warnings):
-            self.tools.report_step("warning", warning)
+            if warning == NO_KVM:  # of the host, not of this guest
+                self.tools.report_step("warning", warning)
+            else:
+                self.tools.warn(warning)
         for warning in macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ()):
             self.tools.warn(warning)
 
@@ -82,6 +87,8 @@ class CreationBuilder(GuestBuilder):
         first_model = next(
             (disk.model for disk in self.spec.disks or () if disk.device == "disk"), None
         )
+        if self.spec.os and not osinfo.find(self.spec.os).virtio_disk:
+            return None
         by_virtio = virt_type in ("kvm", "qemu") and first_model in ("virtio", "scsi", None)
         return "scsi" if by_virtio else None
 
@@ -160,6 +167,7 @@ def preview(
             "host": conn.getHostname(),
             "disks": [disk.to_answer() for disk in creation.result_disks(tree)],
             "nics": list(describe.nics(tree).values()),
+            **({"warnings": creation.tools.warnings} if creation.tools.warnings else {}),
             **(_planned_guest(creation, tree).to_answer() if definition else {}),
         }
 

@@ -11,6 +11,7 @@ from saltvirt.design.caps import parse
 from saltvirt.design.context import GuestInputs
 from saltvirt.host.capabilities import capabilities_xml
 from saltvirt.host.connection import libvirt
+from saltvirt.host.provision import osinfo
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps, CapsGuest
@@ -61,13 +62,21 @@ def virt_type(caps: Caps, spec: GuestSpec) -> str:
 
 
 def host_context(
-    conn: libvirt.virConnect, spec: GuestSpec, builds: Iterable[DiskBuild]
+    conn: libvirt.virConnect,
+    spec: GuestSpec,
+    builds: Iterable[DiskBuild],
+    recorded_os: str | None = None,
 ) -> GuestInputs:
-    """Return the context for design from this host: locations of disks and host devices."""
+    """Return the context for design from this host: locations of disks, host devices, and the
+    operating system. Raises InvalidInput if the operating system is unknown.
+
+    recorded_os: that of an existing guest, which is not looked up: another host may have known it.
+    """
     names = [device.name for device in spec.host_devices or () if device.name]
     return GuestInputs(
         sources={build.spec.name: build.source for build in builds if build.source},
         node_devices={name: conn.nodeDeviceLookupByName(name).XMLDesc() for name in names},
+        os=osinfo.find(spec.os) if spec.os and spec.os != recorded_os else None,
     )
 
 

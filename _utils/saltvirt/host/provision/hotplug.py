@@ -144,7 +144,7 @@ _BY_ACTION = {
 
 
 def _handler(change: Change) -> Callable[[libvirt.virDomain, Change, Domain], None]:
-    if change.subject == "metadata":
+    if change.subject in ("metadata", "os"):
         return _record
     return _BY_PATH.get(change.path) or _BY_ACTION[change.action]
 

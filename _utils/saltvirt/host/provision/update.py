@@ -117,7 +117,9 @@ class Update:
     def compare(self) -> list[Change]:
         """Return the changes of the definition; change nothing on the host."""
         match = self.match_disks()
-        context = guest_definition.host_context(self.conn, self.spec, self.builds)
+        context = guest_definition.host_context(
+            self.conn, self.spec, self.builds, self.actual.record.os
+        )
         self.match_nics(context)
         if match:
             context.sources.update(match.sources)
@@ -396,7 +398,7 @@ class DefinitionChanged(errors.OperationFailed):
 
 def _is_always_live(change: Change) -> bool:
     """Return whether the change is applied in the same way to running and stopped guests."""
-    return change.subject in ("autostart", "metadata") or change.action == "resize"
+    return change.subject in ("autostart", "metadata", "os") or change.action == "resize"
 
 
 def result(

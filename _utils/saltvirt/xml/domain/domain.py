@@ -26,7 +26,7 @@ from saltvirt.xml.domain.cputune import CpuTune
 from saltvirt.xml.domain.features import Features
 from saltvirt.xml.domain.memory_backing import MemoryBacking
 from saltvirt.xml.domain.memtune import MemTune
-from saltvirt.xml.domain.metadata import GuestRecord
+from saltvirt.xml.domain.metadata import LIBOSINFO, GuestRecord
 from saltvirt.xml.domain.numatune import NumaTune
 from saltvirt.xml.domain.os import Os
 from saltvirt.xml.domain.seclabel import SecLabel
@@ -48,6 +48,7 @@ class Domain(Element):
     title = Prop("title")
     description = Prop("description")
     record = Child("metadata/" + GuestRecord.TAG, GuestRecord)
+    osinfo_id = Prop(f"metadata/{{{LIBOSINFO}}}libosinfo/{{{LIBOSINFO}}}os/@id")
     max_memory_kib = Prop("maxMemory", KIB)
     memory_slots = Prop("maxMemory/@slots", INT)
     memory_kib = Prop("memory", KIB)

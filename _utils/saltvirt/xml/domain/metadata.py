@@ -9,6 +9,8 @@ from saltvirt.xml.kinds import INT, YES_NO
 
 NAMESPACE = "https://saltproject.io/xmlns/salt-virt/1"
 tree.own_namespace("saltvirt", NAMESPACE)
+LIBOSINFO = "http://libosinfo.org/xmlns/libvirt/domain/1.0"
+tree.own_namespace("libosinfo", LIBOSINFO)
 
 
 def tag(name: str) -> str:
@@ -74,7 +76,8 @@ class MetadataEntry(Element):
 
 class GuestRecord(Element):
     """``<saltvirt:guest>``. creating: the process that creates the guest; mark: of the files that
-    this creation makes, absent if there are none. A complete guest has neither."""
+    this creation makes, absent if there are none. A complete guest has neither. os: the requested
+    operating system."""
 
     TAG = tag("guest")
 
@@ -83,6 +86,7 @@ class GuestRecord(Element):
     seeded = Prop("@seeded", YES_NO)
     creating = Prop("@creating")
     mark = Prop("@mark")
+    os = Prop(tag("os"))
     image = Prop(tag("image"))
     image_hash = Prop(tag("image") + "/@hash")
     disks = Children(tag("disk"), OwnDisk)

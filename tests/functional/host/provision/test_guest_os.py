@@ -1,0 +1,105 @@
+"""``os`` of a guest on a private libvirtd: QEMU starts with what it sets, a second apply changes
+nothing, and an unknown system is refused before anything is changed."""
+
+import pytest
+
+pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from saltvirt import errors
+from saltvirt.host.provision import osinfo
+from saltvirt.host.provision.update import stored
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.host.provision.test_pending import SYSTEM, host  # noqa: F401
+
+DATABASE = {
+    "acme.org/acme-1.xml": """<os id="http://acme.org/acme/1"><short-id>acme1</short-id>
+        <family>linux</family><devices><device id="http://pcisig.com/pci/1af4/1041"/>
+        <device id="http://pcisig.com/pci/1af4/1001"/></devices></os>""",
+    "acme.org/acme-2.xml": """<os id="http://acme.org/acme/2"><short-id>acme2</short-id>
+        <short-id>acmetwo</short-id><family>linux</family>
+        <derives-from id="http://acme.org/acme/1"/><devices>
+        <device id="http://pcisig.com/pci/1af4/1001" removed="true"/></devices></os>""",
+    "microsoft.com/win-12.xml": """<os id="http://microsoft.com/win/12"><short-id>win12</short-id>
+        <family>winnt</family><firmware arch="x86_64" type="bios" supported="false"/>
+        <devices><device id="http://pcisig.com/pci/8086/10d3"/></devices></os>""",
+    "acme.org/damaged.xml": "<os id='http://acme.org/3'><short-id>acme3</short-id>",
+}
+
+
+@pytest.fixture
+def database(tmp_path, monkeypatch):
+    for name, text in DATABASE.items():
+        path = tmp_path / "os" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        end = "</libosinfo>" if "damaged" not in name else ""
+        path.write_text(f"<libosinfo version='0.0.1'>{text}{end}", encoding="utf-8")
+    monkeypatch.setattr(osinfo, "FOLDERS", (str(tmp_path / "os"),))
+
+
+def test_names_of_osinfo_db(database):
+    one, two = osinfo.find("acme1"), osinfo.find("acmetwo")
+    assert (one.family, one.id) == ("linux", "http://acme.org/acme/1")
+    assert (one.virtio_disk, one.virtio_nic) == (True, True)
+    assert (two.virtio_disk, two.virtio_nic) == (False, True)
+    windows = osinfo.find("win12")
+    assert (windows.family, windows.secure, windows.pcie) == ("windows", True, True)
+    for name, message in (
+        ("acme22", "unknown 'acme22', did you mean 'acme2'"),
+        ("acme3", "unknown 'acme3'"),
+        ("windwos", "did you mean 'windows'"),
+        ("???", "families: linux, "),
+    ):
+        with pytest.raises(errors.InvalidInput, match=message.replace("?", r"\?")):
+            osinfo.find(name)
+
+
+@pytest.mark.parametrize("name", ["win11", "debian12", "ubuntu24.04", "rhel9.0"])
+def test_common_names_without_osinfo_db(name, monkeypatch):
+    monkeypatch.setattr(osinfo, "FOLDERS", ())
+    assert osinfo.find(name).id.startswith("http://")
+
+
+@pytest.mark.parametrize(("machine", "model"), [("pc", "e1000"), ("q35", "e1000e")])
+def test_windows(host, machine, model):  # noqa: F811
+    arguments = {"os": "win11", "graphics": "vnc", "disks": [SYSTEM]}
+    answer = host.init(machine=machine, interfaces=[{"name": "eth0", "type": "user"}], **arguments)
+    assert "requires UEFI with secure boot and a TPM" in " ".join(answer["warnings"])
+    running = host.running()
+    assert running.osinfo_id == "http://microsoft.com/win/11"
+    assert (running.clock.offset, running.disks[0].bus) == ("localtime", "sata")
+    assert (running.interfaces[0].model, running.features.hyperv_spinlocks) == (model, True)
+    assert "tablet" in [item.type for item in running.inputs]
+    assert host.update(**arguments)["changes"] == []
+    assert host.texts() == []
+
+
+def test_an_existing_guest_on_request(host):  # noqa: F811
+    host.init(disks=[SYSTEM])
+    before = stored(host.conn.lookupByName("g1")).tostring()
+    with pytest.raises(errors.InvalidInput, match="did you mean 'windows'"):
+        host.update(os="windws")
+    assert stored(host.conn.lookupByName("g1")).tostring() == before
+    answer = host.update(os="linux")
+    assert [(c["path"], c["live"]) for c in answer["changes"]] == [("os", True)]
+    assert host.running().record.os == "linux"
+    answer = host.update(os="windows")
+    assert {"os", "clock:offset"} <= {change["path"] for change in answer["changes"]}
+    assert any("clock:offset" in text for text in answer["pending"])
+    assert host.update(os="windows")["changes"] == []
+    assert stored(host.conn.lookupByName("g1")).disks[0].bus == "virtio"
+
+
+def test_an_unknown_system_is_refused_before_anything_is_changed(host):  # noqa: F811
+    with pytest.raises(errors.InvalidInput, match="did you mean 'windows'"):
+        host.init(os="windwos", disks=[SYSTEM])
+    assert host.conn.listAllDomains() == []
+
+
+def test_a_clone_is_of_the_same_system(host):  # noqa: F811
+    host.init(os="windows", disks=[SYSTEM], start=False)
+    host.modules["virt.clone"]("g1", "g2", seed=False)
+    assert host.modules["virt.update"]("g2", os="windows")["changes"] == []
+    assert host.modules["virt.update"]("g2", hypervisor_features={"hyperv-spinlocks": False})
+    host.modules["virt.rename"]("g2", "g3")
+    assert host.modules["virt.update"]("g3", os="windows")["changes"] == []
