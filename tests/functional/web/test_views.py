@@ -56,6 +56,7 @@ def test_deploy_explains_the_placement_and_follows_the_phases(inside, api):
     assert "salt://debian.qcow2" in [one.get_attribute("value") for one in known]
     inside.fill("#name", "new1")
     inside.fill("#image", "salt://debian.qcow2")
+    inside.until_text("2 GiB, qcow2, cached on hyper1", "#image-help")
     inside.button("Medium").click()
     inside.button("Where would it go?").click()
     inside.until_text("new1 would go to hyper3", "aside")
@@ -69,7 +70,7 @@ def test_deploy_explains_the_placement_and_follows_the_phases(inside, api):
     inside.button("Deploy", "form").click()
     inside.until(lambda: "new1" in api.hosts["hyper3"], "created")
     asked = {"name": "new1", "cpu": 2, "mem": "4G", "image": "salt://debian.qcow2",
-             "disks": [{"name": "system", "size": "20G"}], "enable_vnc": True}  # fmt: skip
+             "size": "20G", "enable_vnc": True}  # fmt: skip
     assert calls_of(api, "init") == [{**asked, "test": True}, asked]
     labels = ("label", {"name": "new1", "labels": ["web", "prod"]})
     inside.until(lambda: labels in api.calls, "labels")

@@ -3,12 +3,13 @@
 import { call, LoggedOut } from "./api.js";
 import { button, fill, h, line, save, saved, say } from "./dom.js";
 import { by_source } from "./images.js";
-import { natural, number, verdict } from "./model.js";
+import { bytes, natural, number, verdict } from "./model.js";
 import { names, placement, SIZES, unplaced_arguments } from "./deploy_model.js";
 import { go } from "./router.js";
 import { act, state } from "./store.js";
 
 const IMAGE = "salt-virt-image";
+const IMAGE_HELP = "choose one, or type salt://…, https://… or a path on the host";
 
 /** A field: `input`, `row`, and `wrong(text)`, which shows an error beside it. words: texts in a
  * refusal that concern it. */
@@ -16,7 +17,8 @@ function field(id, label, { help = "", words = [], input = null, ...more } = {})
   const made = input || h("input", { id, autocomplete: "off", ...more });
   const why = h("p", { class: "wrong", id: `${id}-wrong`, hidden: true });
   made.id = id;
-  made.setAttribute("aria-describedby", `${id}-wrong`);
+  const about = h("small", { id: `${id}-help` }, help);
+  made.setAttribute("aria-describedby", `${id}-help ${id}-wrong`);
   const wrong = (text) => {
     why.textContent = text;
     why.hidden = !text;
@@ -25,8 +27,8 @@ function field(id, label, { help = "", words = [], input = null, ...more } = {})
   };
   made.addEventListener("input", () => wrong(""));
   return {
-    input: made, words: [id, ...words], wrong, value: () => made.value.trim(),
-    row: h("div", { class: "field" }, h("label", { for: id }, label), made, help ? h("small", null, help) : null, why),
+    input: made, words: [id, ...words], wrong, value: () => made.value.trim(), help: about,
+    row: h("div", { class: "field" }, h("label", { for: id }, label), made, about, why),
   };
 }
 
@@ -42,7 +44,7 @@ function all_fields() {
   return {
     name: field("name", "Name", { help: "also the minion id", autocapitalize: "none" }),
     count: field("count", "How many", { type: "number", min: "1", max: "100", value: "1", words: ["several"] }),
-    image: field("image", "Image", { list: "known-images", placeholder: "salt://images/debian-12.qcow2", help: "choose one, or type salt://…, https://… or a path on the host" }),
+    image: field("image", "Image", { list: "known-images", placeholder: "salt://images/debian-12.qcow2", help: IMAGE_HELP }),
     iso: field("iso", "ISO image", { placeholder: "/srv/iso/install.iso", help: "a path on the host; without an image, the guest installs from it", words: ["source_file", "cdrom"] }),
     cpu: field("cpu", "vCPUs", { type: "number", min: "1", value: "2", words: ["vcpus", "cpus"] }),
     mem: field("mem", "Memory", { value: "2G", help: "4G, or MiB", words: ["memory"] }),
@@ -82,7 +84,7 @@ export function deploy_view(page) {
     h("header", null, h("h3", null, "Deploy guests")),
     h("div", { class: "deploy" }, form, h("aside", { "aria-label": "Check and placement" }, h("h3", null, "Check"),
       said, where)));
-  let images_at = 0;
+  let [images, images_at] = [[], 0];
   let named = false;
 
   form.addEventListener("submit", (event) => { event.preventDefault(); deploy(); });
@@ -92,6 +94,7 @@ export function deploy_view(page) {
     at.size.input.disabled = at.disk.value() !== "default";
     if (at.size.input.disabled) at.size.input.value = "";
   });
+  at.image.input.addEventListener("input", describe_image);
   for (const one of [at.cpu, at.mem, at.size]) one.input.addEventListener("input", mark_preset);
   fill(presets, SIZES.map((one) => button(one.name, () => {
     Object.assign(at.cpu.input, { value: String(one.cpu) });
@@ -117,13 +120,11 @@ export function deploy_view(page) {
     for (const [key, value] of [["host", at.host.value()], ["disk", at.disk.value()], ["nic", at.nic.value()]]) {
       if (value && value !== "default") found[key] = value;
     }
-    const disks = [];
-    if (at.size.value()) disks.push({ name: "system", size: at.size.value() });
+    const size = at.size.value();
     if (at.iso.value()) {
-      disks.push({ name: "iso", device: "cdrom", source_file: at.iso.value() });
+      found.disks = [...(size ? [{ name: "system", size }] : []), { name: "iso", device: "cdrom", source_file: at.iso.value() }];
       found.boot_dev = ["hd", "cdrom"];
-    }
-    if (disks.length) found.disks = disks;
+    } else if (size) found.size = size;
     const seed = at.seed.value();
     if (seed === "none" || !found.image) found.seed = false;
     else if (seed === "cloud-init") {
@@ -210,14 +211,25 @@ export function deploy_view(page) {
     }
   }
 
+  const about_image = (one) => [one.size_bytes ? bytes(one.size_bytes) : "", one.format,
+    one.on.length ? `cached on ${one.on.join(", ")}` : "on the master"].filter(Boolean).join(", ");
+
+  /** Show what is known of the chosen image. */
+  function describe_image() {
+    const one = images.find(({ source }) => source === at.image.value());
+    at.image.help.textContent = one ? about_image(one) : IMAGE_HELP;
+  }
+
   async function look_images() {
     images_at = Date.now();
     try {
-      const all = by_source(await call("images"));
-      fill(known_images, all.map((one) => h("option", { value: one.source }, one.on.length ? `cached on ${one.on.join(", ")}` : "")));
+      images = by_source(await call("images")).filter((one) => !/\.iso$/i.test(one.source));
+      const all = images;
+      fill(known_images, all.map((one) => h("option", { value: one.source }, about_image(one))));
       image_note.hidden = all.length > 0;
       image_note.textContent = "No image is known: copy one to the file_roots of the master, or type an https:// address.";
       if (!at.image.value() && all.length === 1) at.image.input.value = all[0].source;
+      describe_image();
     } catch (exc) {
       if (exc instanceof LoggedOut) page.ended(exc.message);
     }
@@ -242,7 +254,10 @@ export function deploy_view(page) {
       if (!named && !at.name.value() && state.at) at.name.input.placeholder = names("guest", 1, taken())[0];
     },
     show(_parts, query) {
-      if (query.get("image")) at.image.input.value = query.get("image");
+      if (query.get("image")) {
+        at.image.input.value = query.get("image");
+        describe_image();
+      }
       if (Date.now() - images_at > 60000) look_images();
     },
   };

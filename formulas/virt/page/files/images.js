@@ -5,6 +5,7 @@ import { fits, natural, number, size } from "./model.js";
 import { answered, empty, guest_links, sheet } from "./sheet.js";
 
 const MIB = 1024 * 1024;
+const COPY = `scp debian-12.qcow2 root@${location.hostname}:/srv/salt/images/`;
 
 /** The view. */
 export function images_view(page) {
@@ -42,7 +43,7 @@ function content(data, words) {
   if (!all.length) {
     return [silent, silent.length && !hosts.length ? null : empty("No images",
       "Copy a disk image to the file_roots of the master; guests are then deployed from salt://…:",
-      ["cp debian-12-genericcloud-amd64.qcow2 /srv/salt/images/"],
+      [COPY],
       "Or deploy from an https:// address: the hosts cache it.")];
   }
   const rows = all.filter((one) => !words || fits(words, one.source, ...one.on, ...one.guests)).map((one) => [
@@ -51,6 +52,7 @@ function content(data, words) {
     one.guests.length ? guest_links(one.guests) : "no guest",
   ]);
   return [silent, table([["image", "format", "size", "on the master", "cached on", "fetched", "used by"], ...rows], "Images"),
-    h("p", { class: "none" }, "New images: copy them to the file_roots of the master. A host's cached images that no guest uses are removed with ",
-      h("code", null, "salt HOST virt.image_prune"), ".")];
+    h("p", { class: "none" }, "A new image is copied to the file_roots of the master: the API takes no files. ",
+      h("code", null, COPY), " makes it ", h("code", null, "salt://images/debian-12.qcow2"),
+      ". A host's cached images that no guest uses are removed with ", h("code", null, "salt HOST virt.image_prune"), ".")];
 }
