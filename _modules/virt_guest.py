@@ -42,6 +42,7 @@ with saltvirt.later():
     from saltvirt.spec import deploy as deploy_spec
     from saltvirt.spec import disk as disk_spec  # an argument here has the same name
     from saltvirt.spec import guest, profiles, values
+    from saltvirt.spec import nic as nic_spec  # an argument here has the same name
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -310,6 +311,7 @@ def update(
     host_devices=None,
     autostart=None,
     detach=False,
+    detach_interfaces=None,
     **kwargs,
 ):
     """
@@ -336,6 +338,8 @@ def update(
     :param nic_profile: interface profile of the interfaces
     :param interfaces: complete list of interfaces, each identified by its ``mac`` or its ``name``;
         None: unchanged
+    :param detach_interfaces: list of MACs or names of interfaces to detach; ``interfaces`` is then
+        not the complete list: those that it does not list are kept
     :param graphics: the display; ``{"type": "none"}`` removes it
     :param live: False: all changes take effect at the next start
     :param boot: dictionary, as for ``virt.init``
@@ -376,12 +380,14 @@ def update(
         salt '*' virt.update domain cpu=2 mem=1024
     """
     arguments = dict(locals())
-    for key in ("kwargs", "live", "test", "detach"):
+    for key in ("kwargs", "live", "test", "detach", "detach_interfaces"):
         del arguments[key]
     connect, extra = _split(kwargs)
     admission_config = _admission_config(extra)
     is_live, is_test = values.flag(live, "live"), values.flag(test, "test")
-    update_mode = host_update.UpdateOptions(is_live, disk_spec.detach(detach, "detach"), is_test)
+    detached = disk_spec.detach(detach, "detach")
+    leaving_nics = nic_spec.detach(detach_interfaces, "detach_interfaces")
+    update_mode = host_update.UpdateOptions(is_live, detached, is_test, leaving_nics)
     arguments.update(cpu=cpu or None, mem=mem or None)
     spec = _guest_spec(extra, **arguments, update=True)
     with _connect(connect) as conn:

@@ -893,7 +893,7 @@ def _wait(text):
         __salt__["event.send"]("salt/virt/images/wait", {"message": text})
 
 
-def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
+def image_fetch(source, image_hash=None, saltenv="base", test=False, cdrom=False, **kwargs):
     """
     Fetch an image into this host's cache, so that the next ``virt.init`` need not wait for it.
 
@@ -908,6 +908,7 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
         ``https://…/SHA256SUMS``
     :param saltenv: environment of a ``salt://`` image
     :param test: fetch nothing; the first four values of the answer are None if it would be fetched
+    :param cdrom: it is for a CD drive, so that a CD image is allowed
     :param kwargs: ``connection``, ``username`` and ``password`` override ``virt:connection``
 
     :return: a dictionary: ``path``, ``format``, ``virtual_size_bytes``, ``sha256`` (None for a file
@@ -940,7 +941,8 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, **kwargs):
             cached.file for cached in cached_images if cached.source == sources.shown(source)
         ]
     find = cache.find_local if test else cache.fetch
-    image = find(source, folder, download, image_hash, local_file=location)
+    is_cdrom = values.boolean(cdrom, "cdrom")
+    image = find(source, folder, download, image_hash, local_file=location, cdrom=is_cdrom)
     properties = ("path", "format", "virtual_size_bytes", "sha256")
     return {
         **{word: getattr(image, word, None) for word in properties},

@@ -14,9 +14,9 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import runner
 
 with saltvirt.later():
-    from saltvirt import settings, units
+    from saltvirt import errors, settings, units
     from saltvirt.operations.core import operation
-    from saltvirt.operations.guest import lifecycle
+    from saltvirt.operations.guest import devices, lifecycle
     from saltvirt.operations.guest import update as update_operations
     from saltvirt.spec import values
 
@@ -174,3 +174,115 @@ def autostart(name, enabled=True, test=False):
     """
     with Fleet(__opts__) as fleet:
         return operation.perform(update_operations.SetAutostart(fleet, name, enabled), test)
+
+
+def _one_of(verb, **devices_given):
+    """The one device that is given. Raises InvalidInput."""
+    given = [kind for kind, value in devices_given.items() if value not in (None, False, "")]
+    if len(given) != 1:
+        choices = " or ".join(devices_given)
+        raise errors.InvalidInput(f"virt.{verb} takes one device: {choices}")
+    return given[0]
+
+
+@runner.reporting_guests
+def attach(
+    name,
+    disk=None,
+    size=None,
+    pool=None,
+    source=None,
+    format=None,
+    network=None,
+    bridge=None,
+    mac=None,
+    model=None,
+    iso=None,
+    test=False,
+    overcommit=None,
+):
+    """
+    Attach a disk, an interface or an ISO image to a guest, also while it runs.
+
+    What a running guest cannot take, such as an additional CD drive, takes effect at its next
+    start; the comment and ``pending`` say so.
+
+    :param name: name of the guest
+    :param disk: name of a disk, such as ``data``; with ``iso``: name or target of the CD drive
+    :param size: size of a new disk: MiB, or a size such as ``20GiB``
+    :param pool: storage pool or folder of the disk; default: ``virt:images`` of the host
+    :param source: existing disk: an absolute path on the host, or a volume of ``pool``; it is used
+        unchanged and never deleted. A disk of another guest is refused
+    :param format: ``qcow2``, ``raw`` and others; required for an existing file that looks like
+        qcow2
+    :param network: libvirt network of a new interface
+    :param bridge: bridge of a new interface
+    :param mac: MAC of the interface; default: one that is free
+    :param model: model of the interface, or bus of the disk, such as ``virtio``
+    :param iso: image to insert into a CD drive: ``salt://…``, ``https://…``, a path on the host or
+        ``pool://POOL/VOLUME``. A guest without a CD drive gets one
+    :param test: show what would change; change nothing
+    :param overcommit: attach it even if the host does not have enough free capacity; default:
+        ``virt:overcommit`` of the host
+
+    :return: as ``virt.update``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.attach web1 data size=20GiB
+        salt-run virt.attach web1 data source=/srv/disks/data.qcow2 format=qcow2
+        salt-run virt.attach web1 network=lan
+        salt-run virt.attach web1 iso=salt://debian.iso
+    """
+    if overcommit is not None:
+        overcommit = values.boolean(overcommit, "overcommit")
+    nic = network or bridge
+    kind = _one_of("attach", disk=None if iso else disk, network=network, bridge=bridge, iso=iso)
+    with Fleet(__opts__) as fleet:
+        if kind == "iso":
+            return operation.perform(devices.InsertIso(fleet, name, iso, disk), test)
+        if kind == "disk":
+            new = {
+                "name": disk, "size": size, "pool": pool, "source_file": source, "format": format,
+                "model": model,
+            }  # fmt: skip
+            return operation.perform(devices.AttachDisk(fleet, name, new, overcommit), test)
+        new = {"type": kind, "source": nic, "mac": mac, "model": model}
+        return operation.perform(devices.AttachInterface(fleet, name, new), test)
+
+
+@runner.reporting_guests
+def detach(name, disk=None, interface=None, iso=None, test=False, force=False):
+    """
+    Detach a disk or an interface from a guest, or eject an ISO image, also while it runs. Disks are
+    not deleted.
+
+    A disk or interface that the system of a running guest does not release leaves the guest when it
+    stops; the call then fails and says so.
+
+    :param name: name of the guest
+    :param disk: name or target of the disk
+    :param interface: MAC or name of the interface
+    :param iso: ``True``: eject the medium of the first CD drive; or the name or target of a drive
+    :param test: show what would change; change nothing
+    :param force: also detach the disk from which the guest boots
+
+    :return: as ``virt.update``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.detach web1 data
+        salt-run virt.detach web1 interface=52:54:00:8f:2a:11
+        salt-run virt.detach web1 iso=True
+    """
+    kind = _one_of("detach", disk=disk, interface=interface, iso=iso)
+    with Fleet(__opts__) as fleet:
+        if kind == "disk":
+            return operation.perform(devices.DetachDisk(fleet, name, disk, force), test)
+        if kind == "interface":
+            return operation.perform(devices.DetachInterface(fleet, name, interface), test)
+        return operation.perform(devices.EjectIso(fleet, name, iso), test)

@@ -89,6 +89,23 @@ class StorageUsersRequest(Message):
     places: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class ImageRequest(Message):
+    """Fetch an image into the cache of the host. source: its address. cdrom: it is for a CD drive.
+    test: fetch nothing."""
+
+    source: str
+    cdrom: bool = optional(False)
+    test: bool = optional(False)
+
+
+@dataclass(frozen=True)
+class FetchedImage(Message):
+    """Answer of ``virt.image_fetch``. path: of the image; None: it would be fetched."""
+
+    path: str | None = None
+
+
 LIST_STATES = Call("vm_state", GuestsRequest, dict[str, str], Timeout.SHORT)
 SHOW_GUESTS = Call("vm_info", GuestsRequest, dict[str, GuestInfo], Timeout.SHORT)
 SHOW_HOST = Call("full_info", HostRequest, HostInfo, Timeout.SHORT)
@@ -118,4 +135,5 @@ SWEEP_BACKUPS = Call("backup_sweep", HostRequest, list[str])
 # path to the reason to keep it; None: the host does not use it
 STORAGE_USERS = Call("storage_users", StorageUsersRequest, dict[str, str | None], Timeout.SHORT)
 NAMES_ON_DISK = Call("names_on_disk", HostRequest, list[str], Timeout.SHORT)
+FETCH_IMAGE = Call("image_fetch", ImageRequest, FetchedImage)
 RUNNING_NAMES = Call("running_names", HostRequest, list[str], Timeout.SHORT)

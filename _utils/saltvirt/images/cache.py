@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 DEFAULT_DIR = "/srv/salt-images"
 BASE = "_base"
+# the format of a CD image in the cache
+ISO = "iso"
 # for this time an interrupted download can be continued
 PARTIAL_LIFETIME_S = 7 * 24 * 3600
 _KEY = re.compile("[0-9a-f]{40}")
@@ -86,12 +88,14 @@ def _nothing(_done: int, _total: int | None) -> None:
 
 @dataclass(frozen=True)
 class _ImageRequest:
-    """A request for an image. required: its (algorithm, digits), or None."""
+    """A request for an image. required: its (algorithm, digits), or None. cdrom: it is for a CD
+    drive."""
 
     source: str
     client: Client
     required: RequiredHash | None
     progress: Progress
+    cdrom: bool = False
 
 
 def folder(images_dir: str) -> str:
@@ -248,9 +252,11 @@ def _image(note: ImageNote, source: str) -> CachedImage:
     return CachedImage(note.path, note.format, note.size_bytes, note.sums["sha256"], source)
 
 
-def _inspect_part(part: str, shown: str) -> inspect.ImageInfo:
-    """The ImageInfo of a downloaded file. Errors name the address, which the user knows, instead of
-    the file."""
+def _inspect_part(part: str, shown: str, cdrom: bool) -> inspect.ImageInfo:
+    """The ImageInfo of a downloaded file. cdrom: a CD image is allowed. Errors name the
+    address, which the user knows, instead of the file."""
+    if cdrom and header.is_cd(part):
+        return replace(inspect.inspect(part, "raw"), format=ISO)
     try:
         head = header.read(part)
         if head.backing or head.data_file:
@@ -276,7 +282,7 @@ def _admit(folder: _Folder, part: str, request: _ImageRequest, version: Version)
     sums = _verify(part, source, request.required, algorithms)
     if server_algorithm in sums and sums[server_algorithm] != version["hsum"]:
         raise errors.ImageError(f"{sources.shown(source)} changed during the download: try again")
-    info = _inspect_part(part, sources.shown(source))
+    info = _inspect_part(part, sources.shown(source), request.cdrom)
     name = f"{sources.stem(source)}-{sums['sha256'][:16]}.{info.format}"
     os.chmod(part, 0o444)
     atomic_file.sync(part)
@@ -353,6 +359,7 @@ def fetch(
     *,
     progress: Progress | None = None,
     local_file: ImageFile | None = None,
+    cdrom: bool = False,
 ) -> CachedImage:
     """The CachedImage of an image's address, which is downloaded if this host does not have it.
 
@@ -360,7 +367,7 @@ def fetch(
     ``ftp://…``. cache_dir: the host's ``virt:images``. download: a sources.SaltFiles, for
     ``salt://``. image_hash: the required hash (see checksum), or the address of a file that lists
     it. progress: called with (done, total) in bytes. local_file: the ImageFile of an image on this
-    host; default: for an absolute path.
+    host; default: for an absolute path. cdrom: for a CD drive: a CD image is allowed.
 
     A file on the host is used in place. If several processes request an image, one of them
     downloads it and the others wait. Raises InvalidInput, NotFound, ImageError.
@@ -375,7 +382,8 @@ def fetch(
         folder = _Folder(cache_dir)
         folder.make()
         client = _client(source, download)
-        return _shared(folder, _ImageRequest(source, client, required, progress or _nothing))
+        request = _ImageRequest(source, client, required, progress or _nothing, cdrom)
+        return _usable(_shared(folder, request), request)
     except OSError as exc:
         kind = errors.Refused if free_space.is_full(exc) else errors.ImageError
         shown, reason = sources.shown(source), exc.strerror or exc
@@ -388,6 +396,7 @@ def find_local(
     download: SaltFiles | None = None,
     image_hash: object = None,
     local_file: ImageFile | None = None,
+    cdrom: bool = False,
 ) -> CachedImage | None:
     """The CachedImage that :func:`fetch` would return without a download, or None. Writes nothing.
 
@@ -400,9 +409,19 @@ def find_local(
             return _local(source, local_file or ImageFile(source), required)
         folder = _Folder(cache_dir)
         client = _client(source, download)
-        request = _ImageRequest(source, client, required, _nothing)
+        request = _ImageRequest(source, client, required, _nothing, cdrom)
         image = _by_hash(folder, request, touch=False)
-        return image or _cached(folder, request, client.version(source), touch=False)
+        image = image or _cached(folder, request, client.version(source), touch=False)
+        return image and _usable(image, request)
+
+
+def _usable(image: CachedImage, request: _ImageRequest) -> CachedImage:
+    """Return the image. Raises ImageError for a CD image that a disk is to be created from."""
+    if image.format == ISO and not request.cdrom:
+        raise errors.ImageError(
+            f"{sources.shown(request.source)} is a CD image, not a disk image: attach it as a cdrom"
+        )
+    return image
 
 
 @contextlib.contextmanager

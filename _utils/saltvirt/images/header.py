@@ -193,7 +193,7 @@ def detect(head: bytes, path: str) -> Header:
         raise errors.ImageError(f"{path} is an encrypted LUKS volume, which cannot be seeded")
     if any(head[offset : offset + len(sign)] == sign for offset, sign in _DISK_SIGNS):
         return Header(format="raw")
-    if head[0x8001:0x8006] == b"CD001":
+    if _is_cd(head):
         raise errors.ImageError(f"{path} is a CD image, not a disk image: attach it as a cdrom")
     raise errors.ImageError(
         f"{path} is not a disk image: it contains no known image format, partition table "
@@ -227,3 +227,12 @@ def looks_like(path: str) -> str:
     return next((name for sign, name in _FORMATS if head.startswith(sign)), None) or (
         "vdi" if head[64:68] == _VDI else "raw"
     )
+
+
+def _is_cd(head: bytes) -> bool:
+    return head[0x8001:0x8006] == b"CD001"
+
+
+def is_cd(path: str) -> bool:
+    """Return whether the file is a CD image."""
+    return _is_cd(storage.head(path, _HEAD))

@@ -103,6 +103,15 @@ class UserRights:
             verb in grant.verbs and _matches_any(grant.guests, name) for grant in self.grants
         )
 
+    def may_use(self, verb: str, guest: GuestIdentity, image: str) -> bool:
+        """Return whether the user may use the image with the verb, for a guest that exists."""
+        return not _STEPS.search(image) and any(
+            verb in grant.verbs
+            and grant.covers(self.user, guest)
+            and _matches_any(grant.images, image)
+            for grant in self.grants
+        )
+
     def may_make(self, name: str, image: str, profiles: Collection[str]) -> bool:
         """Return whether the user may create a guest of this name from the image and profiles."""
         return not _STEPS.search(image) and any(

@@ -38,6 +38,7 @@ RULES = {
     "resume": _GUEST, "reset": _GUEST, "reboot": _rule(GUEST, "name timeout test"),
     "update": _rule(GUEST, "name cpu mem autostart test"),
     "resize": _rule(GUEST, "name disk size test"),
+    "attach": _rule(GUEST, "name disk size iso test"), "detach": _rule(GUEST, "name iso test"),
     "autostart": _rule(GUEST, "name enabled test"), "snapshots": _rule(GUEST, "name"),
     "snapshot": _rule(GUEST, "name snapshot test disk_only quiesce"),
     "revert": _rule(GUEST, "name snapshot cleanup test"),
@@ -72,7 +73,7 @@ RULES = {
 }  # fmt: skip
 
 # verbs with which a guest takes more of a quota
-GROWING = frozenset({"update", "resize"})
+GROWING = frozenset({"update", "resize", "attach"})
 
 # a user with the right to one of these verbs for a guest can see the guest
 SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST, LISTING))
@@ -87,5 +88,6 @@ _USE = _READ | {
 # the names of sets of verbs in virt:rights
 SETS = {
     "read": _READ, "use": _USE,
-    "manage": _USE | {"init", "purge", "rename", "exec", "update", "resize", "autostart"},
+    "manage": _USE | {"init", "purge", "rename", "exec", "update", "resize", "autostart",
+               "attach", "detach"},
 }  # fmt: skip

@@ -46,6 +46,17 @@ def _cidr(value: Any, argument: str) -> str:
     return str(interface)
 
 
+def detach(value: Any, argument: str) -> tuple[str, ...] | None:
+    """MACs or names of the interfaces to detach; None: not given."""
+    if value is None:
+        return None
+    items = value if isinstance(value, (list, tuple)) else str(value).split(",")
+    return tuple(
+        values.mac(item, argument) if str(item).count(":") else values.word(item, argument)
+        for item in items
+    )
+
+
 @dataclass
 class LimitSpec(Spec):
     """Limits of one direction: average and peak in KiB/s, burst in KiB, floor in KiB/s."""

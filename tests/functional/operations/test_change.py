@@ -1,7 +1,10 @@
 """The verbs that change a guest by its name, with emulated guests of a private libvirtd."""
 
+import hashlib
 import importlib.util
+import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,11 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from saltvirt import errors
+from saltvirt.fleet.answer import Answer
+from saltvirt.images import cache
 from saltvirt.operations.cluster import ha_provider
+from saltvirt.xml.domain.domain import Domain
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -169,3 +176,134 @@ def test_autostart_is_not_for_a_guest_that_high_availability_manages(cloud):
     assert cloud.call("autostart", "off").result is True
     assert cloud.dom.autostart() == 0
     assert cloud.call("reboot", test=True).result is None
+
+
+def test_a_disk_is_attached_and_detached(cloud, tmp_path):
+    own = str(cloud.images / "g1_data.qcow2")
+    planned = cloud.call("attach", "data", size=8, test=True)
+    assert (planned.result, planned.changes) == (None, {"disks:vdb": {"old": None, "new": own}})
+    done = cloud.call("attach", "data", size=8)
+    assert done.comment == f"g1 on hv1 was changed: disk vdb: none -> {own}"
+    assert cloud.dom.blockInfo("vdb")[0] == 8 * MIB
+    assert cloud.call("attach", "data", size=8).comment == "g1 on hv1 is as given"
+    assert "has a disk data already: virt.resize" in cloud.call("attach", "data", size=9).comment
+    other = tmp_path / "other.qcow2"
+    other.write_bytes((cloud.images / "g1_system.qcow2").read_bytes())
+    before = xml(cloud)
+    for args, given, text in (
+        ((), {}, "takes one device"), (("a",), {"network": "n"}, "takes one device"),
+        (("a",), {}, "give the size of a new disk, or the source"),
+        (("a",), {"source": str(other)}, "looks like qcow2: set its format"),
+        (("a",), {"source": "/gone"}, "/gone does not exist on this host"),
+        (("a",), {"size": "9999TiB"}, "refused: no room: hv1: "),
+        ((), {"network": "none"}, "has no active libvirt network none"),
+        ((), {"bridge": "none"}, "has no bridge none"),
+    ):  # fmt: skip
+        for test in (True, False):
+            failed = cloud.call("attach", *args, **given, test=test)
+            assert failed.result is False and text in failed.comment, failed
+    # the disk that it has under another name keeps its name
+    system = {"source": str(cloud.images / "g1_system.qcow2")}
+    assert cloud.call("attach", "a", **system).comment == "g1 on hv1 is as given"
+    for disk in ("system", "vda"):
+        for test in (True, False):
+            text = f"refused: g1 on hv1 boots from {disk}: force=True detaches it anyway"
+            assert cloud.call("detach", disk, test=test).comment == text
+    assert "has no disk gone to detach" in cloud.call("detach", "gone").comment
+    assert xml(cloud) == before
+    assert cloud.call("attach", "other", source=str(other), format="qcow2").result is True
+    cloud.dom.destroy()
+    assert cloud.call("detach", "data").changes == {"disks:vdb": {"old": own, "new": None}}
+    assert Path(own).exists()
+    assert cloud.call("detach", "system", force=True).result is True
+    assert [disk.target for disk in Domain.fromstring(xml(cloud)[1]).disks] == ["vdc"]
+
+
+def test_an_interface_is_attached_and_detached_beside_the_others(cloud):
+    network = cloud.conn.networkDefineXML(
+        "<network><name>lan</name><bridge name='sv-lan0'/></network>"
+    )
+    macs = lambda: [nic.mac for nic in Domain.fromstring(xml(cloud)[1]).interfaces]  # noqa: E731
+    eth0 = "52:54:00:00:00:01"
+    cloud.dom.destroy()
+    network.create()
+    try:
+        planned, done = (cloud.call("attach", network="lan", test=test) for test in (True, False))
+        assert (planned.changes, planned.result, done.result) == (done.changes, None, True)
+        [new] = set(macs()) - {eth0}
+        assert [*done.changes] == [f"nics:{new}"]
+        assert (
+            f"has an interface {new} already"
+            in cloud.call("attach", network="lan", mac=new).comment
+        )
+        cloud.call("attach", network="lan")
+        assert len(set(macs())) == 3
+        assert cloud.call("detach", interface=new.upper()).result is True
+        assert cloud.call("detach", interface="eth0").result is True
+        assert len(macs()) == 1 and not {eth0, new} & {*macs()}
+        for gone in ("eth0", new):
+            assert f"no interface {gone} to detach" in cloud.call("detach", interface=gone).comment
+    finally:
+        network.destroy()
+        network.undefine()
+
+
+def test_an_iso_is_inserted_and_ejected(cloud, tmp_path):
+    first, second = cloud.images / "a.iso", tmp_path / "b.iso"
+    for path in (first, second):
+        path.write_bytes(b"\0" * 0x8001 + b"CD001" + bytes(10_000))
+    assert "has no CD drive with a medium" in cloud.call("detach", iso=True).comment
+    done = cloud.call("attach", iso=str(first))
+    assert f"disk hda (none now, then {first})" in done.pending
+    cloud.dom.destroy()
+    cloud.dom.create()
+    drive = lambda: next(  # noqa: E731
+        disk.source.location() for disk in Domain.fromstring(xml(cloud)[0]).disks
+        if disk.device == "cdrom"
+    )  # fmt: skip
+    assert drive() == str(first)
+    assert cloud.call("attach", "hda", iso=f"file-{second}").result is False
+    done = cloud.call("attach", iso=str(second))
+    assert done.comment == f"g1 on hv1 was changed: disk hda: {first} -> {second}"
+    assert (done.pending, drive()) == ([], str(second))
+    assert cloud.call("detach", iso="hda", test=True).result is None
+    assert cloud.call("detach", iso="hda").result is True
+    assert drive() is None
+    assert cloud.call("detach", iso=True).comment == "g1 on hv1 is as given"
+    assert "has no CD drive sdb" in cloud.call("detach", iso="sdb").comment
+
+
+def test_a_cd_image_of_the_cache_is_for_drives_only(cloud, tmp_path, monkeypatch):
+    """The minion fetches it from the master."""
+    path = tmp_path / "served.iso"
+    path.write_bytes(b"\0" * 0x8001 + b"CD001" + bytes(10_000))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    master = SimpleNamespace(
+        version=lambda _source: {"hash_type": "sha256", "hsum": digest, "size": 10_000},
+        fetch=lambda _source, part, version, _done: shutil.copy(path, part) and version,
+    )
+    folder = str(cloud.images)
+    assert cache.find_local("salt://d.iso", folder, master, cdrom=True) is None
+    with pytest.raises(errors.ImageError, match="attach it as a cdrom"):
+        cache.fetch("salt://d.iso", folder, master)
+    image = cache.fetch("salt://d.iso", folder, master, cdrom=True)
+    assert image.path.endswith(".iso")
+    for read in (cache.fetch, cache.find_local):
+        with pytest.raises(errors.ImageError, match="attach it as a cdrom"):
+            read("salt://d.iso", folder, master)
+        assert read("salt://d.iso", folder, master, cdrom=True) == image
+    ask, asked = cloud.fleet.ask, []
+
+    def answers(hosts, fun, kwarg=None, **options):
+        if fun != "virt.image_fetch":
+            return ask(hosts, fun, kwarg, **options)
+        asked.append(kwarg)
+        return [Answer("hv1", data={"path": None if kwarg.get("test") else image.path})]
+
+    monkeypatch.setattr(cloud.fleet, "ask", answers)
+    planned = cloud.call("attach", iso="salt://d.iso", test=True)
+    assert planned.comment == "salt://d.iso would be fetched to hv1 and inserted into g1"
+    assert cloud.call("attach", iso="salt://d.iso").result is True
+    requested = {"source": "salt://d.iso", "cdrom": True}
+    assert asked == [{**requested, "test": True}, requested]
+    assert image.path in xml(cloud)[1]

@@ -168,7 +168,9 @@ def test_a_guest_of_others_is_not_there_in_the_very_words(runner, cloud):
         if rule.scope != verbs.GUEST:
             continue
         more = {"rename": {"new": "bob-9"}, "exec": {"cmd": "uptime"},
-                "resize": {"disk": "vda", "size": 9}}.get(verb, {})  # fmt: skip
+                "resize": {"disk": "vda", "size": 9},
+                "attach": {"disk": "a", "size": 9}, "detach": {"iso": True},
+                }.get(verb, {})  # fmt: skip
         cloud.told.clear()
         foreign = runner("bob", verb, "anna-1", **more)
         gone = runner("bob", verb, "gone-9", **more)
@@ -277,6 +279,13 @@ def test_a_selection_drops_no_name_and_no_host_without_a_word(runner, cloud):
     ("update", ["bob-1"], {"boot": {"kernel": "/etc/shadow"}}, "with boot"),
     ("update", ["bob-1"], {"title": "x"}, "with title"),
     ("resize", ["bob-1", "vda", 9], {"overcommit": True}, "with overcommit"),
+    ("attach", ["bob-1", "data"], {"source": "/etc/shadow"}, "with source"),
+    ("attach", ["bob-1", "data"], {"size": 8, "pool": "p"}, "with pool"),
+    ("attach", ["bob-1", "../data"], {"size": 8}, "with disk='../data'"),
+    ("attach", ["bob-1"], {"network": "lan"}, "with network"),
+    ("attach", ["bob-1"], {"iso": "/srv/anna.iso"}, "with iso='/srv/anna.iso'"),
+    ("attach", ["bob-1"], {"iso": "salt://pillar.iso"}, "with iso='salt://pillar.iso'"),
+    ("detach", ["bob-1", "vda"], {}, "with disk"),
     ("update", ["bobs"], {"cpu": 1}, "bob may not call virt.update of bobs"),
     ("init", ["anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
     ("init", ["bob-9,anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),
@@ -359,6 +368,7 @@ def test_what_a_guest_grows_by_counts_for_its_owner(runner, cloud):
         ("bob", "bobs", "update", [], {"cpu": 4}, "bob would be exceeded: vCPUs: 2 of 3 used, 2"),
         ("bob", "bobs", "update", [], {"mem": "3GiB"}, "exceeded: memory: 1 GiB of 2 GiB used"),
         ("bob", "bobs", "resize", ["vda", 2**21], {}, "exceeded: disk: 9 B of 1 MiB used, 2"),
+        ("bob", "bobs", "attach", ["data"], {"size": 2}, "exceeded: disk: 9 B of 1 MiB used, 2"),
         ("eve", "bobs", "update", [], {"cpu": 4}, "the quota of its owner would be exceeded"),
         ("eve", "bob-1", "update", [], {"cpu": 6}, "eve would be exceeded: vCPUs: 0 of 5 used, 6"),
     ):

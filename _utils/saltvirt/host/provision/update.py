@@ -33,6 +33,7 @@ from saltvirt.placement import resources
 from saltvirt.revert import UndoStack
 from saltvirt.spec.cpu import CpuSpec
 from saltvirt.spec.memory import MemorySpec
+from saltvirt.spec.nic import NicSpec
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
 
@@ -76,13 +77,15 @@ class UpdateOptions:
     """Options of an update.
 
     live: also change the running guest. detach: which disks to remove that the request does not
-    name: none, all except the boot disk, or those with these names or targets. test: only report
-    changes.
+    name: none, all except the boot disk, or those with these names or targets. detach_nics: MACs
+    or names of the interfaces to remove; all others are kept. None: those that the request does not
+    name are removed. test: only report changes.
     """
 
     live: bool = True
     detach: Detach = False
     test: bool = False
+    detach_nics: tuple[str, ...] | None = None
 
 
 class Update:
@@ -263,11 +266,28 @@ class Update:
 
     def match_nics(self, context: GuestInputs) -> None:
         """Set how interfaces get their MACs, and which were derived from names."""
+        if self.options.detach_nics is not None:
+            self.spec.nics = [*self.kept_nics(self.options.detach_nics), *(self.spec.nics or ())]
         chosen = macs.MacAllocator(self.conn, self.actual, self.spec.nics or ())
         context.mac, context.nic_names = chosen.mac, chosen.names()
         self.warnings.extend(
             macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ())
         )
+
+    def kept_nics(self, detached: Collection[str]) -> list[NicSpec]:
+        """Return specs of the interfaces that are neither requested nor detached."""
+        names = identity.nic_names(self.actual)
+        keys = {word.lower() if word.count(":") == 5 else word for word in detached}
+        requested = {(spec.mac or "").lower() for spec in self.spec.nics or ()}
+        macs = [(nic.mac or "").lower() for nic in self.actual.interfaces]
+        present = {*macs, *names.values()}
+        for word in sorted(keys - present):
+            self.warnings.append(f"{self.spec.name} has no interface {word} to detach")
+        return [
+            NicSpec(mac=mac)
+            for mac in macs
+            if mac not in keys | requested and names.get(mac) not in keys
+        ]
 
     def record(self) -> None:
         """Store the record if nothing else differs, also in the running guest."""

@@ -46,8 +46,8 @@ _REDACTIONS = (
 )
 # the keys of virt.query about a host, beside its guests
 _OF_HOST = ("freecpu", "freemem", "node_info")
-# names of snapshots and targets that users give: they become parts of file names
-_TEXTS = {"snapshot", "names", "to"}
+# names of snapshots, targets and disks that users give: they become parts of file names
+_TEXTS = {"snapshot", "names", "to", "disk"}
 _TEXT = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # arguments of virt.init that must be a number or a text for users, never a mapping; and flags
 _NUMBERS = ("cpu", "mem", "image", "nic", "disk")
@@ -387,7 +387,10 @@ class _Limited:
             value = self._bound.arguments.get(word)
             if value is not None and not isinstance(value, (str, int, float)):
                 raise self._denied(f" with {word}={units.short_repr(value)}")
-        host, guest = cloud.located(name)
+        _, guest = cloud.located(name)
+        iso = self._bound.arguments.get("iso")
+        if iso is not None and not self._rights.may_use(self.verb, guest.ownership, str(iso)):
+            raise self._denied(f" with iso={units.short_repr(iso)}")
         owner = guest.ownership.owner
         quota = self._rights.quota if owner is None else _user_rights(self.opts, owner).quota
         if quota.unlimited:
@@ -405,7 +408,9 @@ class _Limited:
         """Return what the guest would take in addition. Raises InvalidInput."""
         given, now = self._bound.arguments, _amount(guest)
         disk_bytes = 0
-        if given.get("size") is not None:
+        if self.verb == "attach" and given.get("size") is not None:
+            disk_bytes = units.parse_bytes(given["size"])
+        elif given.get("size") is not None:
             request = ResizeRequest(
                 vm_=guest.name, disk=str(given["disk"]), size=given["size"], test=True
             )

@@ -22,7 +22,7 @@ GROUPS = {
     "Start and stop guests": (
         "start", "shutdown", "reboot", "force_off", "reset", "pause", "resume", "autostart",
     ),
-    "Change guests": ("update", "resize", "set_owner", "label"),
+    "Change guests": ("update", "resize", "attach", "detach", "set_owner", "label"),
     "Snapshots": ("snapshots", "snapshot", "revert", "delete_snapshots"),
     "Reach guests": (
         "console", "exec", "put", "get", "display", "screenshot", "ticket", "watch",

@@ -34,7 +34,7 @@ def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
     guest.refuse_unknown({word: value for word, value in given.items() if word not in _HOST_ONLY})
     for word in sorted((set(deploy.DeploySpec.keys()) - _DEPLOY) & set(given)):
         raise errors.InvalidInput(f"{word} is for new guests: an update cannot change it")
-    if not set(given) - _HOST_ONLY - _DEPLOY and not given.get("detach"):
+    if not set(given) - _HOST_ONLY - _DEPLOY and not given.keys() & _DETACHING:
         raise errors.InvalidInput(
             f"{name}: nothing to change: give cpu, mem, disks, interfaces or another argument of "
             "virt.update"
@@ -51,7 +51,8 @@ def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-_HOST_ONLY = frozenset({"detach", "live"})
+_DETACHING = {"detach", "detach_interfaces"}
+_HOST_ONLY = frozenset({"detach", "detach_interfaces", "live"})
 
 
 class _GuestChange(abc.ABC):
