@@ -176,6 +176,14 @@ def autostart(name, enabled=True, test=False):
         return operation.perform(update_operations.SetAutostart(fleet, name, enabled), test)
 
 
+# the arguments of virt.attach for each kind of device
+_OF_DEVICE = {
+    "disk": {"disk", "size", "pool", "source", "format", "existing", "model", "overcommit"},
+    "network": {"network", "mac", "model"}, "bridge": {"bridge", "mac", "model"},
+    "iso": {"iso", "disk"},
+}  # fmt: skip
+
+
 def _one_of(verb, **devices_given):
     """The one device that is given. Raises InvalidInput."""
     given = [kind for kind, value in devices_given.items() if value not in (None, False, "")]
@@ -183,6 +191,14 @@ def _one_of(verb, **devices_given):
         choices = " or ".join(devices_given)
         raise errors.InvalidInput(f"virt.{verb} takes one device: {choices}")
     return given[0]
+
+
+def _refuse_others(kind, arguments):
+    """Refuse arguments of virt.attach for another kind of device. Raises InvalidInput."""
+    argument_names = {word for word, value in arguments.items() if value is not None}
+    for word in sorted(argument_names - _OF_DEVICE[kind]):
+        kinds = " or ".join(device for device in _OF_DEVICE if word in _OF_DEVICE[device])
+        raise errors.InvalidInput(f"{word} is for {kinds}, not for {kind}")
 
 
 @runner.reporting_guests
@@ -193,6 +209,7 @@ def attach(
     pool=None,
     source=None,
     format=None,
+    existing=None,
     network=None,
     bridge=None,
     mac=None,
@@ -215,6 +232,8 @@ def attach(
         unchanged and never deleted. A disk of another guest is refused
     :param format: ``qcow2``, ``raw`` and others; required for an existing file that looks like
         qcow2
+    :param existing: True: attach the disk that the guest had under this name, such as one that was
+        detached; ``virt.purge`` keeps it
     :param network: libvirt network of a new interface
     :param bridge: bridge of a new interface
     :param mac: MAC of the interface; default: one that is free
@@ -238,18 +257,23 @@ def attach(
     """
     if overcommit is not None:
         overcommit = values.boolean(overcommit, "overcommit")
-    nic = network or bridge
-    kind = _one_of("attach", disk=None if iso else disk, network=network, bridge=bridge, iso=iso)
+    existing = values.boolean(existing, "existing") if existing is not None else None
+    devices_given = {"network": network, "bridge": bridge, "iso": iso}
+    kind = _one_of("attach", disk=None if iso else disk, **devices_given)
+    disk_options = {"size": size, "pool": pool, "source": source, "format": format}
+    disk_options.update(existing=existing, overcommit=overcommit)
+    device_options = {**disk_options, "disk": disk, "mac": mac, "model": model}
+    _refuse_others(kind, {**devices_given, **device_options})
     with Fleet(__opts__) as fleet:
         if kind == "iso":
             return operation.perform(devices.InsertIso(fleet, name, iso, disk), test)
         if kind == "disk":
             new = {
                 "name": disk, "size": size, "pool": pool, "source_file": source, "format": format,
-                "model": model,
+                "existing": existing, "model": model,
             }  # fmt: skip
             return operation.perform(devices.AttachDisk(fleet, name, new, overcommit), test)
-        new = {"type": kind, "source": nic, "mac": mac, "model": model}
+        new = {"type": kind, "source": network or bridge, "mac": mac, "model": model}
         return operation.perform(devices.AttachInterface(fleet, name, new), test)
 
 

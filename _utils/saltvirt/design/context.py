@@ -25,9 +25,10 @@ class GuestInputs:
     NicSpec, or None: libvirt generates it. sources: disk name ->
     :class:`saltvirt.design.source.Source`, the location of each disk's data. disk_targets: for an
     update: disk name -> target of the existing disk, see ``identity.find_disks``; None: from the
-    definition only. leaving: targets of the disks that the update detaches; None: all disks that it
-    does not list, except block devices, which are only detached if it lists no disk. nic_names:
-    {MAC: name} of interfaces whose name is not from the record. removed: for an update:
+    definition only. busy_targets: targets that new disks do not get, because the running guest has
+    not released their disks. leaving: targets of the disks that the update detaches; None: all
+    disks that it does not list, except block devices, which are only detached if it lists no disk.
+    nic_names: {MAC: name} of interfaces whose name is not from the record. removed: for an update:
     ``disks:TARGET`` or ``nics:MAC`` -> the settings to remove. node_devices: name -> XML text of
     libvirt's node device, for host devices by name. os: the requested operating system.
     """
@@ -36,6 +37,7 @@ class GuestInputs:
     mac: Callable[[NicSpec], str | None] | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     disk_targets: dict[str, str] | None = None
+    busy_targets: Collection[str] = ()
     leaving: Collection[str] | None = None
     nic_names: dict[str, str] = field(default_factory=dict)
     removed: dict[str, set[str]] = field(default_factory=dict)

@@ -189,6 +189,7 @@ def amend(
         if _leaves(disk, specs, context):
             domain.disks.remove(disk)
     used_targets = {disk.target for disk in domain.disks} | target_names(specs)
+    used_targets |= {*context.inputs.busy_targets}
     pairs: list[tuple[DiskSpec, Disk, Source | None]] = []
     for disk_spec in specs:
         if disk_spec.name in targets:

@@ -192,10 +192,15 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
     before = xml(cloud)
     for args, given, text in (
         ((), {}, "takes one device"), (("a",), {"network": "n"}, "takes one device"),
-        (("a",), {}, "give the size of a new disk, or the source"),
+        (("a",), {}, "give either the size of a new disk, or the source"),
         (("a",), {"source": str(other)}, "looks like qcow2: set its format"),
         (("a",), {"source": "/gone"}, "/gone does not exist on this host"),
         (("a",), {"size": "9999TiB"}, "refused: no room: hv1: "),
+        (("a",), {"size": 8, "source": "/a"}, "give either the size of a new disk, or the source"),
+        (("vdz",), {"size": 8}, "disk vdz: that is a target"),
+        (("a",), {"size": 8, "mac": "52:54:00:00:00:09"}, "mac is for network or bridge"),
+        ((), {"iso": "/a.iso", "size": 8}, "size is for disk, not for iso"),
+        ((), {"iso": "a.iso"}, "iso a.iso is neither an absolute path nor an address"),
         ((), {"network": "none"}, "has no active libvirt network none"),
         ((), {"bridge": "none"}, "has no bridge none"),
     ):  # fmt: skip
@@ -212,7 +217,18 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
     assert "has no disk gone to detach" in cloud.call("detach", "gone").comment
     assert xml(cloud) == before
     assert cloud.call("attach", "other", source=str(other), format="qcow2").result is True
-    cloud.dom.destroy()
+    # the guest, without a system, releases no disk
+    assert "has not released it" in cloud.call("detach", "data").comment
+    assert [*cloud.call("attach", "new", size=8).changes] == ["disks:vdd"]
+    assert "existing: True uses it" in cloud.call("attach", "data", size=8).comment
+    assert cloud.call("attach", "data", existing=True).changes == {
+        "disks:vdb": {"old": None, "new": own}
+    }
+    assert own not in {disk.path for disk in Domain.fromstring(xml(cloud)[1]).record.disks}
+    cloud.dom.managedSave()
+    assert "has saved memory" in cloud.call("attach", "newer", size=8).comment
+    cloud.dom.managedSaveRemove()
+    assert all(cloud.call("detach", disk).result for disk in ("new", "newer"))
     assert cloud.call("detach", "data").changes == {"disks:vdb": {"old": own, "new": None}}
     assert Path(own).exists()
     assert cloud.call("detach", "system", force=True).result is True

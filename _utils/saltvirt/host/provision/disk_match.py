@@ -344,6 +344,20 @@ class DiskMatch:
         targets = {disk.target for disk in self.running.disks}
         return word in targets or word in self._running_names().values()
 
+    def busy_targets(self) -> set[str]:
+        """Return the targets of disks that the running guest has not released, and that the request
+        does not attach again."""
+        if self.running is None:
+            return set()
+        defined_targets = {disk.target for disk in self.actual.disks}
+        requested = [build.source.locations() for build in self.builds if build.source]
+        return {
+            disk.target or ""
+            for disk in self.running.disks
+            if disk.target not in defined_targets
+            and not any(disk_locations(disk) & locations for locations in requested)
+        }
+
     def _running_names(self) -> dict[str, str]:
         return identity.running_disk_names(self.running, self.upgraded) if self.running else {}
 

@@ -127,6 +127,7 @@ class Update:
         if match:
             context.sources.update(match.sources)
             context.disk_targets, context.leaving = match.targets, match.leaving
+            context.busy_targets = match.busy_targets()
         self.desired = domain.amend(self.spec, self.actual, self.caps, context, self.warnings)
         firmware.refuse_change(self.spec.name, self.actual, self.desired, self.caps)
         autostart = (self.spec.autostart, bool(self.dom.autostart()))
@@ -250,6 +251,10 @@ class Update:
                 visible.append(change)
         return visible
 
+    def running_domain(self) -> Domain | None:
+        """Return the definition of the running guest; None if the guest is off."""
+        return _running(self.dom) if self.dom.isActive() else None
+
     def match_disks(self) -> DiskMatch | None:
         """Match the requested disks; None if the request does not cover disks."""
         detaches_named = not isinstance(self.options.detach, bool)
@@ -258,8 +263,7 @@ class Update:
         self.spec.disks = self.spec.disks or []
         folder = self.tools.admission_config.disks_location
         args = (self.actual, self.spec.disks, self.options.detach, folder)
-        running = _running(self.dom) if self.dom.isActive() else None
-        match = DiskMatch(self.conn, self.dom, *args, running)
+        match = DiskMatch(self.conn, self.dom, *args, self.running_domain())
         self.builds, self.sizes = match.builds, match.sizes
         self.warnings.extend(match.warnings)
         return match
@@ -280,8 +284,9 @@ class Update:
         keys = {word.lower() if word.count(":") == 5 else word for word in detached}
         requested = {(spec.mac or "").lower() for spec in self.spec.nics or ()}
         macs = [(nic.mac or "").lower() for nic in self.actual.interfaces]
-        present = {*macs, *names.values()}
-        for word in sorted(keys - present):
+        running = self.running_domain()
+        in_use = {(nic.mac or "").lower() for nic in (running.interfaces if running else ())}
+        for word in sorted(keys - {*macs, *names.values()} - in_use):
             self.warnings.append(f"{self.spec.name} has no interface {word} to detach")
         return [
             NicSpec(mac=mac)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from saltvirt.xml.domain.domain import Domain
 
 # the name of the drive that is added for an ISO image
 DRIVE = "cdrom"
+_TARGET = re.compile("(vd|sd|hd|xvd|fd)[a-z]+")
 
 
 def _drive(domain: Domain, requested: object) -> dict[str, Any]:
@@ -57,6 +59,18 @@ def _medium(iso: str) -> dict[str, str | None]:
         pool, _, volume = iso.removeprefix("pool://").partition("/")
         return {"pool": pool, "source_file": volume}
     return {"source_file": iso}
+
+
+def _added(planned: UpdatedGuest, group: str) -> bool:
+    """Return whether a device of the group would be added."""
+    return any(item.path.startswith(group) and item.old is None for item in planned.changes)
+
+
+def _require_device(host: str, planned: UpdatedGuest) -> None:
+    """Raise NotFound if the guest does not have the device that is to be detached."""
+    for text in planned.warnings:
+        if text.endswith(" to detach"):
+            raise errors.NotFound(f"{host}: {text}")
 
 
 class _DeviceChange(UpdateGuest):
@@ -99,10 +113,14 @@ class AttachDisk(_DeviceChange):
         super().__init__(fleet, name, {"disks": [self.disk]}, overcommit)
 
     def _validate(self) -> None:
-        if not {"size", "source_file"} & self.disk.keys():
+        name, given = self.disk["name"], {"size", "source_file"} & self.disk.keys()
+        if len(given) != 1 and not (self.disk.get("existing") and "source_file" not in given):
             raise errors.InvalidInput(
-                f"disk {self.disk['name']}: give the size of a new disk, or the source of an "
-                "existing one"
+                f"disk {name}: give either the size of a new disk, or the source of an existing one"
+            )
+        if _TARGET.fullmatch(str(name)):
+            raise errors.InvalidInput(
+                f"disk {name}: that is a target, which libvirt assigns: give a name such as data"
             )
         super()._validate()
 
@@ -115,8 +133,7 @@ class AttachDisk(_DeviceChange):
         return Result(self.name, comment, {}, details)
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        disks = [item for item in planned.changes if item.path.startswith("disks:")]
-        if any(item.old is not None for item in disks) or planned.warnings:
+        if not _added(planned, "disks:") and (planned.changes or planned.warnings):
             text = "; ".join(planned.warnings) or "virt.resize grows it, virt.update changes it"
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has a disk {self.disk['name']} already: {text}"
@@ -134,9 +151,7 @@ class AttachInterface(_DeviceChange):
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         mac = self.options["interfaces"][0].get("mac")
-        if mac and not any(
-            item.path.startswith("nics:") and item.old is None for item in planned.changes
-        ):
+        if mac and not _added(planned, "nics:"):
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has an interface {mac} already: virt.update changes it"
             )
@@ -177,6 +192,14 @@ class InsertIso(_Medium):
         self.is_remote = "://" in self.iso and not self.iso.startswith("pool://")
         super().__init__(fleet, name, drive, {} if self.is_remote else _medium(self.iso))
 
+    def _validate(self) -> None:
+        if "://" not in self.iso and not self.iso.startswith("/"):
+            raise errors.InvalidInput(
+                f"iso {self.iso} is neither an absolute path nor an address such as salt://… or "
+                "pool://POOL/VOLUME"
+            )
+        super()._validate()
+
     def _fetch(self, host: str, *, test: bool) -> bool:
         """Fetch the image to the host, and let the drive use it. Return False if it is not there,
         because of ``test``."""
@@ -208,8 +231,7 @@ class EjectIso(_Medium):
         super().__init__(fleet, name, drive, {"source_file": None})
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        disks = [item for item in planned.changes if item.path.startswith("disks:")]
-        if any(item.old is None for item in disks):  # a drive would be added
+        if _added(planned, "disks:"):  # a drive would be added
             raise errors.NotFound(f"{self.name} on {host} has no CD drive with a medium")
 
 
@@ -235,8 +257,7 @@ class DetachDisk(_DeviceChange):
         return super()._plan(host)
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        if planned.warnings and not planned.changes:
-            raise errors.NotFound(f"{host}: {'; '.join(planned.warnings)}")
+        _require_device(host, planned)
 
 
 class DetachInterface(_DeviceChange):
@@ -248,5 +269,4 @@ class DetachInterface(_DeviceChange):
         super().__init__(fleet, name, {"detach_interfaces": [str(interface)]})
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        if planned.warnings and not planned.changes:
-            raise errors.NotFound(f"{host}: {'; '.join(planned.warnings)}")
+        _require_device(host, planned)
