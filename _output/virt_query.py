@@ -104,8 +104,14 @@ def _row(value):
     if isinstance(value, str):
         return _text(value, "\n  ")
     if isinstance(value, dict) and {"stdout", "exit_code", "comment"} <= value.keys():
-        return {"comment": _command_output(value), "result": value.get("result")}
+        return _Verbatim(_command_output(value))
     return _sanitized(value)
+
+
+class _Verbatim(str):
+    """Text that is shown as it is."""
+
+    __slots__ = ()
 
 
 def _sanitized(data, levels=_LEVELS):
@@ -146,7 +152,7 @@ def _progress(event):
     if not sys.stdout.isatty():
         return "" if event.get("passing") else text
     if "again" not in event:
-        return text
+        return "\n".join(_sentence("", text))
     text = text[: shutil.get_terminal_size().columns - 1]  # a wrapped line cannot be erased
     return f"{_UP_AND_CLEAR}{text}" if event["again"] else text
 
@@ -200,11 +206,13 @@ def _listing(hosts):
 
 def _block(name, value):
     """Format one host or guest, depending on its data."""
+    if isinstance(value, _Verbatim):
+        return value
     if not isinstance(value, dict):
         return _list_block(name, value)
     if "error" in value and value.keys() <= {"error", "last_seen"}:
         last_seen = _last_seen(_mapping(value.get("last_seen")))
-        return "\n".join([name, f"  {_plain(value['error'])}", *last_seen])
+        return "\n".join([name, *_sentence("  ", value["error"]), *last_seen])
     if "comment" in value and "result" in value:
         return _titled_table(value, value["comment"])
     if "table" in value:
@@ -236,15 +244,15 @@ def _list_block(name, value):
     text = str(value) if isinstance(value, bool) else _plain(value)  # as Salt answers a call
     if "\n" in text:
         return f"{name}\n  {text}"
-    return f"{name}: {text or 'none'}"
+    return "\n".join(_sentence(f"{name}: ", text or "none"))
 
 
 def _titled_table(value, title):
     """A sentence and the table below it; without rows, only the sentence."""
     rows = value.get("table") or []
-    title = _plain(title)
     if len(rows) < 2:
-        return _plain(value.get("empty")) or title or "none"
+        return "\n".join(_sentence("", value.get("empty") or title or "none"))
+    title = "\n".join(_sentence("", title))
     return _table(rows, _mapping(value.get("columns")), title)
 
 
@@ -252,7 +260,7 @@ def _last_seen(value):
     """The line about the guests of a host that does not answer."""
     names = value.get("guests")
     if isinstance(names, list) and names:
-        yield f"  last seen there ({value.get('at')}): {', '.join(map(str, names))}"
+        yield from _sentence(f"  last seen there ({value.get('at')}): ", names)
 
 
 def _are_backups(value):
@@ -281,7 +289,7 @@ def _backups(target, backups):
             "NO" if backup.get("problem") else "yes",
         ])  # fmt: skip
         if backup.get("problem"):
-            wrong.append(f"  {label} {number}: {backup['problem']}")
+            wrong += _sentence(f"  {label} {number}: ", backup["problem"])
     columns = {"host": {"drop": 1}, "disks": {"drop": 2}}
     return "\n".join([_table(rows, columns, f"{target}:"), *wrong])
 
@@ -341,8 +349,15 @@ def _folded(label, text):
     """A label and a text in lines that fit the terminal."""
     return textwrap.wrap(
         f"{label}{text}", _width(), subsequent_indent=" " * (len(label) - len(label.lstrip()) + 2),
-        break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
+        break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+
+
+def _sentence(label, text):
+    """As _folded on a terminal. Elsewhere, as in a pipe to grep, it is one line."""
+    if sys.stdout.isatty():
+        return _folded(label, _plain(text)) or [""]
+    return [f"{label}{_plain(text)}"]
 
 
 def _measured(key, value):
@@ -429,16 +444,17 @@ def _guests(host, guests):
 
 def _guest(host, name, info):
     if not isinstance(info, dict):
-        return f"  {name}: {_plain(info)}"
+        return "\n".join(_sentence(f"  {name}: ", info))
     lines = [f"  {name}"]
     if "error" in info:
         lines += _folded("    Error: ", _plain(info["error"]))
     for label, key in (("CPU", "cpu"), ("Memory", "mem"), ("State", "state")):
         if key in info:
-            lines.append(f"    {label}: {_measured(key, info[key])[1]}")
+            lines += _folded(f"    {label}: ", _measured(key, info[key])[1])
     if isinstance(info.get("pending"), list) and info["pending"]:
         lines += _folded("    At the next start: ", _plain(info["pending"]))
-    lines += _graphics(host, name, _mapping(info.get("graphics")))
+    for line in _graphics(host, name, _mapping(info.get("graphics"))):
+        lines += _folded("", line)
     for target, disk in _mapping(info.get("disks")).items():
         lines += _disk(target, _mapping(disk))
     for mac, nic in _mapping(info.get("nics")).items():
@@ -488,11 +504,11 @@ def _disk(target, disk):
     size = disk.get("virtual size", disk.get("disk size"))
     if size is not None:
         lines.append(f"      Size: {_size(size)}")
-    lines.append(f"      File: {_plain(disk.get('file') or disk.get('source') or 'none')}")
+    lines += _folded("      File: ", _plain(disk.get("file") or disk.get("source") or "none"))
     if disk.get("file format") or disk.get("format"):
-        lines.append(f"      File Format: {disk.get('file format') or disk.get('format')}")
+        lines += _folded("      File Format: ", _plain(disk.get("file format") or disk["format"]))
     if disk.get("backing file"):
-        lines.append(f"      Backing File: {_plain(_backing(disk['backing file']))}")
+        lines += _folded("      Backing File: ", _plain(_backing(disk["backing file"])))
     if disk.get("error"):
         lines += _folded("      Error: ", _plain(disk["error"]))
     return lines
@@ -508,8 +524,8 @@ def _nic(mac, nic):
         source = next((v for v in source.values() if v), None)
     return [
         f"    Nic - {mac}:",
-        f"      Source: {source or 'none'}",
-        f"      Type: {nic.get('type')}",
+        *_folded("      Source: ", _plain(source or "none")),
+        *_folded("      Type: ", _plain(nic.get("type") or "none")),
     ]
 
 
@@ -550,7 +566,8 @@ def _table(rows, options=None, title=None, indent=""):
     below = [column for column in columns if column.is_below]
     shown = [column for column in columns if not column.is_blank and not column.is_below]
     lines = _drawn(shown, _width() - len(indent))
-    lines += [text for row in zip(*(c.texts for c in below), strict=True) for text in row if text]
+    texts = [text for row in zip(*(c.texts for c in below), strict=True) for text in row if text]
+    lines += [line for text in texts for line in _sentence("", text)]
     return "\n".join([title, *lines] if title else [indent + line for line in lines])
 
 

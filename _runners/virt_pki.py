@@ -67,7 +67,9 @@ def certs(host=None, ask=True):
     with Fleet(__opts__) as fleet:
         overview = cloud.overview(fleet, store, rules, host, ask)
     problems = cloud.problems(overview)
-    table = {"table": cloud.table(overview), "columns": cloud.COLUMNS}
+    table = {
+        "table": cloud.table(overview), "columns": cloud.COLUMNS, "empty": "no certificates",
+    }  # fmt: skip
     answer = {"certificates": {**table, **overview}}
     return {**answer, "problems": problems, "retcode": 1} if problems else answer
 

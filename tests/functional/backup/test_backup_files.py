@@ -530,7 +530,7 @@ def test_the_verbs_of_the_runner(run, tmp_path):
     room.mkdir(mode=0o700)
     found = run("backup_ls", "web1", "/etc/")["web1"]
     assert found["comment"] == f"/etc of web1 has 4 items in {IDENTS[1]}"
-    assert found["table"][2] == ["file", "4644", "17", "fstab"]
+    assert found["table"][2] == ["file", "4644", "17 B", "fstab"]
     shown = run("backup_get", "web1", "/etc/fstab", dest=f"{room}/a", test=True)["web1"]
     assert shown["result"] is None and not os.listdir(room)
     assert shown["comment"] == (

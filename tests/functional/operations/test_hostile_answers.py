@@ -716,11 +716,59 @@ def test_no_verb_is_left_out(modules):
     assert ours - {plain(verb) for verb in VERBS} == set()
 
 
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_verb_itself_works(call, draw, verb):
+def test_the_verb_itself_works(call, draw, verb, terminal):
     cloud, found = call(verb)
     assert not list(wrong(verb, cloud, found, cloud, draw)), found
     assert verb in REFUSED or not found["data"].get("retcode"), found
+    text = draw(found["data"])
+    assert not list(unreadable(text)), text
+    for endless in ENDLESS:
+        text = draw(with_leaves(found["data"], endless))
+        bad = [why for why in unreadable(text) if not why.startswith(("twice", "a size"))]
+        assert not bad, (bad[:3], text[:2000])
+
+
+# values of texts and of numbers that no line has room for
+ENDLESS = (("the disk of the guest " * 20, 2**62), ("x" * 300, -1.5e300), ("a,b c" * 2000, 0))
+# a value of Python, unless it is the argument of a command
+_PYTHON = re.compile(r"""[{[]['"]|'[:,] |(?<![=\w])(None|True|False)\b""")
+_WITHOUT_UNIT = re.compile(r"(?<![\w.:/#*-])\d{7,}(?![\w.:-])(?! [KMGTPB%]| TiB)")
+
+
+def unreadable(text):
+    """What makes a text hard to read on a terminal of 80 columns: sentences."""
+    lines = text.split("\n")
+    for line, following in zip(lines, [*lines[1:], None], strict=True):
+        # a path is whole, so that it can be copied
+        if len(line) > 80 and " " in line.strip():
+            yield f"{len(line)} columns: {line[:100]}"
+        if line.strip() and line == following:
+            yield f"twice: {line[:80]}"
+        if _PYTHON.search(line):
+            yield f"Python: {line[:80]}"
+        if _WITHOUT_UNIT.search(line):
+            yield f"a size without unit: {line[:80]}"
+    if not text.strip():
+        yield "nothing"
+
+
+def with_leaves(data, leaf):
+    """The data with another text and another number in all places. leaf: both."""
+    if isinstance(data, dict):
+        return {key: with_leaves(value, leaf) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [with_leaves(value, leaf) for value in data]
+    if isinstance(data, str):
+        return leaf[0]
+    return data if isinstance(data, (bool, type(None))) else leaf[1]
 
 
 @pytest.mark.parametrize("verb", VERBS)

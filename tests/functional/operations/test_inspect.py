@@ -173,4 +173,4 @@ def test_the_guest_that_uses_the_disk_most_comes_first():
     for sort, order in (("cpu", "ab"), ("disk", "ba"), ("name", "ab")):
         assert "".join(row[0] for row in top._guest_rows(answers, sort)) == order
     [first, _] = top._guest_rows(answers, "disk")
-    assert first == ["b", "hv2", None, "0 B", None, "9 B/s", "4.88 KiB/s", None, None]
+    assert first == ["b", "hv2", None, {"bytes": 0}, None, {"rate": 9}, {"rate": 5000}, None, None]

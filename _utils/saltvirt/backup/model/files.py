@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from saltvirt import sanitize
 from saltvirt.errors import InvalidInput
 from saltvirt.schema import Message
-from saltvirt.units import short_repr
+from saltvirt.units import human_bytes, short_repr
 
 # limit for the entries of a listing
 MAX_ENTRIES = 1000
@@ -122,8 +122,9 @@ def kind(attributes: Mapping[str, int]) -> str:
 
 def rows(files: Iterable[FileEntry]) -> list[list[str]]:
     """Return the entries as rows of a table."""
-    table = [["kind", "mode", "bytes", "name"]]
+    table = [["kind", "mode", "size", "name"]]
     for entry in files:
         leads = f" -> {entry.link}" if entry.link is not None else ""
-        table.append([entry.kind, entry.mode, str(entry.size_bytes), f"{entry.name}{leads}"])
+        size = human_bytes(entry.size_bytes)
+        table.append([entry.kind, entry.mode, size, f"{entry.name}{leads}"])
     return table

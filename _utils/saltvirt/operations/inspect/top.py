@@ -26,7 +26,9 @@ SORT: Mapping[str, Callable[[GuestUsage], float]] = {
     "network": lambda usage: _total(usage.network_received_bytes_s, usage.network_sent_bytes_s),
     "name": lambda _usage: 0,
 }
-_RATES = ["disk read", "written", "net received", "sent"]
+_RATES = ["disk read", "disk written", "net received", "net sent"]
+# columns of hosts that a narrow terminal does not show, the first one first
+_DROPPED = {name: {"drop": n} for n, name in enumerate(("CPUs", "memory", "allocated"))}
 
 
 def key(sort: object) -> str:
@@ -48,11 +50,13 @@ def top(fleet: Fleet, host: str | None = None, sort: str = "cpu") -> dict[str, A
         "top": {
             "title": f"use of {units.pluralize(len(answers), 'host')}",
             "table": _host_table(answers, failed),
+            "columns": _DROPPED,
             "hosts": dict(sorted(hosts.items())),
         },
         "guests": {
             "title": _guests_title(len(rows), sort),
             "table": [["guest", "host", "CPU %", "memory", "memory used", *_RATES], *rows],
+            "columns": {"memory used": {"drop": 0}},
         },
         **({"retcode": 1} if failed else {}),
     }
@@ -72,8 +76,7 @@ def _host_table(answers: Mapping[str, HostUsage], failed: Mapping[str, str]) -> 
         memory = (usage.memory_bytes, usage.memory_used_bytes, usage.memory_allocated_bytes)
         load = usage.load[0] if usage.load else None
         rows.append(
-            [name, usage.cpu_percent, usage.cpus, load, *map(units.human_bytes, memory),
-             *_rates(usage)]
+            [name, usage.cpu_percent, usage.cpus, load, *map(_size, memory), *_rates(usage)]
         )  # fmt: skip
     return with_failed(rows, failed)
 
@@ -90,13 +93,12 @@ def _guest_rows(answers: Mapping[str, HostUsage], sort: str) -> list[Row]:
 
 
 def _guest_cells(usage: GuestUsage) -> Row:
-    used = usage.memory_used_bytes
-    return [
-        usage.cpu_percent,
-        units.human_bytes(usage.memory_bytes),
-        None if used is None else units.human_bytes(used),
-        *_rates(usage),
-    ]
+    memory = (usage.memory_bytes, usage.memory_used_bytes)
+    return [usage.cpu_percent, *map(_size, memory), *_rates(usage)]
+
+
+def _size(number: float | None) -> dict[str, float] | None:
+    return None if number is None else {"bytes": number}
 
 
 def _rates(usage: Rates) -> Row:
@@ -104,4 +106,4 @@ def _rates(usage: Rates) -> Row:
         usage.disk_read_bytes_s, usage.disk_written_bytes_s,
         usage.network_received_bytes_s, usage.network_sent_bytes_s,
     )  # fmt: skip
-    return [None if rate is None else f"{units.human_bytes(rate)}/s" for rate in rates]
+    return [None if rate is None else {"rate": rate} for rate in rates]

@@ -146,7 +146,8 @@ def recovery_text(name: str, host: str | None, recovery: RecoveryResult) -> str:
 def unfinished_text(migrations: dict[str, Unfinished], unreachable: dict[str, str]) -> str:
     """Return the answer of ``unfinished`` as a sentence."""
     guests = sorted({name for host_migrations in migrations.values() for name in host_migrations})
-    parts = [", ".join(guests) or "no migration is unfinished"]
+    listed = ", ".join(guests)
+    parts = [f"unfinished migrations: {listed}" if guests else "no migration is unfinished"]
     return "; ".join(
         parts + [f"{host} was not asked: {reason}" for host, reason in sorted(unreachable.items())]
     )

@@ -296,7 +296,7 @@ def test_what_is_unfinished_and_who_was_not_heard(tmp_path):
     left = {"target": "t", "at_work": False, "has_leftovers": True}
     cloud.known, cloud.down = {"hv1": {"web1": {"target": "t"}, "db@hv3": left}}, {"hv2"}
     said = recover.unfinished_text(*recover.unfinished(cloud))
-    assert said.startswith("db@hv3, web1; hv2 was not asked: down")
+    assert said.startswith("unfinished migrations: db@hv3, web1; hv2 was not asked: down")
     host, _ = recover.recover(cloud, "db", Report())
     assert host == "hv1"
 

@@ -191,7 +191,7 @@ def test_what_is_unfinished_is_one_sentence():
     one = UnfinishedMigration("hv3")
     found = {"hv2": {"b": one}, "hv1": {"a": one}}
     assert recover.unfinished_text(found, {"hv4": "down", "hv3": "x"}) == (
-        "a, b; hv3 was not asked: x; hv4 was not asked: down"
+        "unfinished migrations: a, b; hv3 was not asked: x; hv4 was not asked: down"
     )
 
 
