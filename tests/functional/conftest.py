@@ -11,16 +11,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EMPTY = "test://" + str(Path(__file__).with_name("empty-node.xml"))
 
 
-def load(uri, context=None, **virt):
+def load(uri, context=None, minion=None, **virt):
     """The loaded execution modules, with ``virt:connection:uri`` and more of ``virt`` set.
 
-    context: a dictionary; the events that were sent are in its ``events``.
+    context: a dictionary; the events that were sent are in its ``events``. minion: more of the
+    configuration.
     """
     pytest.importorskip("libvirt")
     salt_config = pytest.importorskip("salt.config")
     import salt.loader
 
-    opts = salt_config.minion_config(None)
+    opts = {**salt_config.minion_config(None), **(minion or {})}
     opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(Path(__file__).parent / "modules")]
     opts["virt"] = {"connection": {"uri": uri}, **virt}
     opts["grains"] = {"id": "hv1", "kernel": "Linux", "virtual": "physical"}

@@ -20,7 +20,7 @@ class Page:
 
     def __init__(self, cloud, name, instead, said=(), ends=(), before=(), only=None):
         self.cloud = cloud
-        self.text = paths.page(name).read_text(encoding="utf-8")
+        self.text = typed_manual.joined(paths.page(name).read_text(encoding="utf-8"))
         for named, ours in instead.items():
             self.text = self.text.replace(named, ours)
         self.said, self.ends, self.before = dict(said), dict(ends), dict(before)

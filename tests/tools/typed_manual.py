@@ -2,7 +2,8 @@
 
 A block of code with prompts (``master# command``, or ``# command`` on the master) is a session: the
 lines below a command are its output, in which ``…`` stands for any text, and a line ``…`` for any
-lines. Numbers of spaces are not compared. An HTML comment before a block changes its reading:
+lines. A command continues on the next line after a backslash. Numbers of spaces are not compared.
+An HTML comment before a block changes its reading:
 
 ``<!-- varies: 26.9 1476 -->``  these words of the output differ in each run
 ``<!-- fails -->``              the last command exits with a code other than 0
@@ -45,7 +46,12 @@ class Session:
 
 def sessions(text: str) -> list[Session]:
     """Return the sessions of a page, in its order."""
-    return [read for match in BLOCK.finditer(text) if (read := session(match)).steps]
+    return [read for match in BLOCK.finditer(joined(text)) if (read := session(match)).steps]
+
+
+def joined(text: str) -> str:
+    """Return a page whose commands are on one line each."""
+    return re.sub(r" \\\n\s*", " ", text)
 
 
 def session(block: re.Match[str]) -> Session:

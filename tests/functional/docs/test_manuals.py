@@ -14,7 +14,7 @@ from saltvirt.operations.access import bulk
 from saltvirt.pki.authority import policy as pki
 from saltvirt.placement import policy as placement
 from saltvirt.spec import guest, network, pool
-from tests.tools import api, docs
+from tests.tools import api, docs, typed_manual
 from tests.tutorial import steps as steps_of
 
 DOCS = api.REPOSITORY / "docs"
@@ -304,13 +304,16 @@ def test_a_command_in_a_manual_calls_what_is_there_with_what_it_takes(page):
 def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
     """Salt 3008 removed some: it shows the answer by another then, and says so on stderr."""
     named = re.findall(r"--out=(\w+)", page.read_text(encoding="utf-8"))
-    assert set(named) <= {"json", "virt_query", "yaml"}
+    assert set(named) <= {"json", "nested", "virt_query", "yaml"}
 
 
 # pages that a test reads and types, block by block
 FOLLOWED = {
     "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
     "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
+    "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/resize.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/troubleshooting.md": "tests/integration/test_host_died.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
@@ -335,7 +338,7 @@ NOT_RUN = {
 
 def typed(page):
     """The commands of a page that a reader types: after a prompt, or in a block of the shell."""
-    text = page.read_text(encoding="utf-8")
+    text = typed_manual.joined(page.read_text(encoding="utf-8"))
     for kind, block in re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL):
         for line in block.splitlines():
             prompt = re.match(r"(?:master)?# (salt.*)", line)

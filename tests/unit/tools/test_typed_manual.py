@@ -9,7 +9,8 @@ Text.
 
 <!-- varies: 26.9 1476 -->
 ```
-master# salt-run virt.migrate web1 hv2
+master# salt-run virt.migrate web1 \\
+    hv2
 …
 web1 was moved in 26.9 s; downtime 1476 ms
 master# salt-run virt.list   # the names

@@ -1,0 +1,91 @@
+"""The sessions of a manual, typed on a master with one host: each command ends as the manual says,
+and prints what the manual shows."""
+
+import pytest
+
+libvirt = pytest.importorskip("libvirt")
+pytest.importorskip("salt")
+
+from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.docs.terminal import MIB, Terminal
+from tests.lab import paths
+from tests.tools import typed_manual
+
+
+@pytest.fixture
+def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    yield Terminal(libvirtd.uri, tmp_path, monkeypatch)
+    conn = libvirt.open(libvirtd.uri)
+    for dom in conn.listAllDomains():
+        if dom.isActive():
+            dom.destroy()
+        for snapshot in dom.listAllSnapshots():
+            snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
+        dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_TPM)
+    conn.close()
+
+
+def follow(terminal, page, instead):
+    """Type the sessions of a page. instead: {text of the page: what it is here}."""
+    text, typed = paths.page(page).read_text(encoding="utf-8"), 0
+    folder = str(terminal.root)
+    for said, here in {"hyper1": "hv1", "/srv/salt-images": f"{folder}/srv", **instead}.items():
+        assert said in ("hyper1", "/srv/salt-images") or said in text, said
+        text = text.replace(said, here)
+    for session in typed_manual.sessions(text):
+        for number, (command, lines) in enumerate(session.steps, 1):
+            if session.skipped:
+                continue
+            code, printed = terminal.type(command)
+            typed += 1
+            fails = session.fails and number == len(session.steps)
+            assert code == int(fails), f"{command}\n{printed}"
+            wrong = typed_manual.mismatch(lines, printed, session.varies)
+            assert wrong is None, f"{command}\nnot printed: {wrong}\nprinted:\n{printed}"
+    return typed
+
+
+def created(terminal, name="web1", **given):
+    """A guest that runs, without a system of its own."""
+    given = {"cpu": 1, "mem": "64MiB", "size": "20MiB", **given}
+    words = " ".join(f"{key}={value}" for key, value in given.items())
+    code, printed = terminal.type(
+        f"salt-run virt.init {name} image=salt://debian.qcow2 seed=False {words}"
+    )
+    assert code == 0, printed
+
+
+# a guest without a system uses little memory and disk, and hears no power button
+SMALL = {
+    "2 GiB": "64 MiB", "4 GiB": "128 MiB", "4GiB": "128MiB", "2GiB": "64MiB", "3GiB": "96MiB",
+    "20 GiB": "20 MiB", "40 GiB": "40 MiB", "40GiB": "40MiB",
+    "virt.shutdown web1": "virt.force_off web1", "2 now, then 4": "1 now, then 2",
+    "cpu=4": "cpu=2", "{maximum: 4, current: 2}": "{maximum: 2, current: 1}",
+    "{current: 4}": "{current: 2}",
+}  # fmt: skip
+
+
+def test_resize(terminal):
+    terminal.image()
+    created(terminal)
+    assert follow(terminal, "resize.md", SMALL) == 11
+
+
+def discs(terminal, *names):
+    """Media on the host, with nothing on them; {their path in the manuals: here}"""
+    for name in names:
+        (terminal.root / f"{name}.iso").write_bytes(bytes(2 * MIB))
+    return {f"/srv/iso/{name}.iso": f"{terminal.root}/{name}.iso" for name in names}
+
+
+def test_iso(terminal):
+    here = discs(terminal, "debian")
+    assert follow(terminal, "iso.md", {**here, "2GiB": "64MiB", "20GiB": "20MiB"}) == 9
+
+
+def test_windows(terminal):
+    """Without the start: QEMU alone has no secure boot on every machine."""
+    here = {**discs(terminal, "win", "virtio"), "8GiB": "256MiB", "64GiB": "64MiB"}
+    here |= {"virt.init win1 4": "virt.init win1 2", "maximum: 4": "maximum: 2",
+             "cores: 4": "cores: 2", "virt.start win1": "virt.vm_info win1\n…"}  # fmt: skip
+    assert follow(terminal, "windows.md", here) == 5
