@@ -163,7 +163,7 @@ def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
         raise Unsupported("boot: secure: no firmware for this machine type supports it; try q35")
     if domain.os.firmware == "efi":
         _firmware_features(spec, domain.os)
-    elif spec.enrolled_keys:
+    elif is_given(spec.enrolled_keys):
         raise Unsupported("boot: enrolled_keys: give efi: True and secure: True too")
     elif spec.secure is not None:
         domain.os.loader_secure = spec.secure or None

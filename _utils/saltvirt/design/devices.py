@@ -89,7 +89,8 @@ def _balloon(spec: BalloonSpec | str, domain: Domain) -> None:
         balloon.model = NONE
         clear(balloon, BalloonSpec)
         return
-    balloon.model = spec.model or balloon.model or "virtio"
+    existing_model = None if balloon.model == NONE else balloon.model
+    balloon.model = spec.model or existing_model or "virtio"
     put(balloon, spec)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design import guest_os, identity, iotune
 from saltvirt.design.caps import X86
-from saltvirt.design.put import put
+from saltvirt.design.put import is_given, put
 from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.devices.controller import Controller
@@ -136,9 +136,14 @@ def _direct(spec: DiskSpec, disk: Disk, source: Source, context: Context) -> Non
             disk.io = "native"
 
 
+def _is_direct(disk: Disk) -> bool:
+    """Whether a disk bypasses the host's cache, as io native requires."""
+    return disk.cache in ("none", "directsync")
+
+
 def _check(spec: DiskSpec, disk: Disk, domain: Domain) -> None:
     # io native has no meaning for an empty drive or a network disk, but libvirt accepts it
-    if disk.io == "native" and disk.cache not in ("none", "directsync"):
+    if disk.io == "native" and not _is_direct(disk):
         if disk.cache is not None:
             raise InvalidInput(f"disk {spec.name}: io native needs cache none or directsync")
         disk.cache = "none"
@@ -169,6 +174,8 @@ def edit(
         for own_disk in own_disks:
             own_disk.target = disk.target
     put(disk, spec, "discard")
+    if is_given(spec.cache) and spec.io is None and not _is_direct(disk):
+        disk.io = None if disk.io == "native" else disk.io
     iotune.apply(spec, disk)
     _check(spec, disk, domain)
 
@@ -219,14 +226,17 @@ def _prepared_source(spec: DiskSpec, context: Context) -> Source | None:
     return context.inputs.sources.get(spec.name) or Source.of_spec(spec)
 
 
+def on_scsi(domain: Domain) -> bool:
+    """Whether the guest has SCSI disks or devices."""
+    return any(disk.bus == "scsi" for disk in domain.disks) or any(
+        device.type == "scsi" for device in domain.host_devices
+    )
+
+
 def controllers(domain: Domain, context: Context) -> None:
     """Add the SCSI controller for SCSI disks and devices: libvirt's default is an old model."""
-    scsi = [
-        *(disk for disk in domain.disks if disk.bus == "scsi"),
-        *(device for device in domain.host_devices if device.type == "scsi"),
-    ]
     existing_scsi = [item for item in domain.controllers if item.type == "scsi"]
-    if scsi and not existing_scsi:
+    if on_scsi(domain) and not existing_scsi:
         model = {"vmware": "lsilogic"}.get(context.virt_type)
         model = "virtio-scsi" if context.qemu else model
         if model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.put import put
+from saltvirt.design.put import is_given, put
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.filesystem import PLAN9, VIRTIOFS
 from saltvirt.xml.devices.filesystem import Filesystem
@@ -39,13 +39,25 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 def _edit(spec: FilesystemSpec, item: Filesystem) -> None:
     driver = _DRIVERS[spec.driver] if spec.driver else item.driver_type or _DRIVERS[VIRTIOFS]
+    _check(spec, driver)
     if item.driver_type not in (None, driver):
         item.access_mode = item.cache_mode = None
     item.type, item.driver_type = "mount", driver
-    if driver == _DRIVERS[VIRTIOFS]:
-        item.access_mode = "passthrough"
     item.source_dir, item.target = spec.source, spec.target
     put(item, spec)
+    if driver == _DRIVERS[VIRTIOFS]:
+        item.access_mode = "passthrough"
+
+
+def _check(spec: FilesystemSpec, driver: str) -> None:
+    """Raise InvalidInput for settings of another driver."""
+    is_virtiofs = driver == _DRIVERS[VIRTIOFS]
+    if is_given(spec.cache) and not is_virtiofs:
+        raise InvalidInput(f"filesystems: {spec.target}: cache is for driver {VIRTIOFS}")
+    if is_given(spec.accessmode) and is_virtiofs and spec.accessmode != "passthrough":
+        raise InvalidInput(
+            f"filesystems: {spec.target}: accessmode {spec.accessmode} is for driver {PLAN9}"
+        )
 
 
 def _share_memory(domain: Domain) -> None:

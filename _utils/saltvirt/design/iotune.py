@@ -23,6 +23,7 @@ def apply(spec: DiskSpec, disk: Disk) -> None:
     elif spec.iotune is not None:
         _replaced(spec.iotune, disk.iotune)
         put(disk.iotune, spec.iotune)
+        _remove_idle(spec.iotune, disk.iotune)
         _check(spec, disk.iotune)
 
 
@@ -37,10 +38,31 @@ def _replaced(spec: IoTuneSpec, iotune: IoTune) -> None:
                 setattr(iotune, name, None)
 
 
+def _remove_idle(spec: IoTuneSpec, iotune: IoTune) -> None:
+    """Remove settings of an existing disk that are nothing without a limit, unless requested."""
+    if not is_given(spec.size_iops_sec) and not _limits(iotune, "iops"):
+        iotune.size_iops_sec = None
+    if not is_given(spec.group_name) and not _limits(iotune):
+        iotune.group_name = None
+
+
+def _limits(iotune: IoTune, kind: str = "") -> list[str]:
+    """The limits that are set, of bytes or of operations."""
+    return [word for word in LIMITS if kind in word and getattr(iotune, word)]
+
+
 def _check(spec: DiskSpec, iotune: IoTune) -> None:
+    if iotune.size_iops_sec and not _limits(iotune, "iops"):
+        raise InvalidInput(f"disk {spec.name}: iotune: size_iops_sec needs a limit of operations")
+    if iotune.group_name and not _limits(iotune):
+        raise InvalidInput(f"disk {spec.name}: iotune: group_name needs a limit")
     for word in LIMITS:
         limit, burst = getattr(iotune, word), getattr(iotune, f"{word}_max")
         if burst and not limit:
             raise InvalidInput(f"disk {spec.name}: iotune: {word}_max needs {word}")
+        if limit and burst and burst <= limit:
+            raise InvalidInput(
+                f"disk {spec.name}: iotune: {word}_max ({burst}) must be more than {word} ({limit})"
+            )
         if getattr(iotune, f"{word}_max_length") and not burst:
             raise InvalidInput(f"disk {spec.name}: iotune: {word}_max_length needs {word}_max")

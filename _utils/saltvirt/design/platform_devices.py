@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from saltvirt.design import disks
 from saltvirt.design.caps import X86
-from saltvirt.design.put import clear, put
+from saltvirt.design.put import clear, is_given, put
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.devices import NONE, VideoSpec
 from saltvirt.xml.devices.controller import Controller
@@ -72,7 +73,8 @@ def _video(spec: VideoSpec | str, domain: Domain, context: Context) -> None:
     if isinstance(spec, str):
         spec = VideoSpec(model=NONE)  # without the element, libvirt adds a card to each display
     video = domain.videos[0] if len(domain.videos) else None
-    model = spec.model or (video and video.model) or _video_model(context)
+    existing_model = video.model if video is not None and video.model != NONE else None
+    model = spec.model or existing_model or _video_model(context)
     if not context.allows("video", "modelType", model, unknown=True):
         raise Unsupported(f"video: this host's guests have no {model}")
     if video is None or video.model != model:
@@ -83,6 +85,8 @@ def _video(spec: VideoSpec | str, domain: Domain, context: Context) -> None:
         clear(video, VideoSpec)
     else:
         put(video, spec)
+        if is_given(spec.vram_kib):
+            video.vram_kib = 1 << (spec.vram_kib - 1).bit_length()  # as libvirt rounds it
 
 
 def _video_model(context: Context) -> str:
@@ -95,8 +99,12 @@ def _iommu(spec: IommuSpec | str, domain: Domain, context: Context) -> None:
         domain.iommus = []
         return
     default_model = "intel" if context.guest.arch in X86 else "smmuv3"
-    iommu = domain.iommus[0] if len(domain.iommus) else domain.iommus.append(Iommu())
-    iommu.model = spec.model or iommu.model or default_model
+    iommu = domain.iommus[0] if len(domain.iommus) else None
+    model = spec.model or (iommu and iommu.model) or default_model
+    if iommu is None or iommu.model != model:
+        # the settings and the address belong to the model
+        domain.iommus = [Iommu(model=model)]
+        iommu = domain.iommus[0]
     if context.guest.arch in X86 and not _is_q35(domain):
         raise Unsupported(f"iommu: machine {domain.os.machine} has none: give machine: q35")
     put(iommu, spec)
@@ -116,8 +124,14 @@ def _vsock(spec: VsockSpec | str, domain: Domain) -> None:
         vsock.auto, vsock.cid = True, None
 
 
-def _scsi_controller(spec: ScsiControllerSpec, domain: Domain) -> None:
+def _scsi_controller(spec: ScsiControllerSpec | str, domain: Domain) -> None:
     controllers = [item for item in domain.controllers if item.type == "scsi"]
+    if isinstance(spec, str):  # no such device
+        if disks.on_scsi(domain):
+            raise InvalidInput("scsi_controller: the guest has disks or devices on it")
+        for item in controllers:
+            domain.controllers.remove(item)
+        return
     new_controller = Controller(type="scsi", index=0)
     controller = controllers[0] if controllers else domain.controllers.append(new_controller)
     controller.model = spec.model or controller.model or "virtio-scsi"

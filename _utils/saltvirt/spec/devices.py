@@ -148,14 +148,6 @@ class ScsiControllerSpec(Spec):
     iothread_id: int | None = key(values.count, xml=Controller.iothread)
 
 
-def scsi_controller(value: Any, argument: str) -> ScsiControllerSpec | None:
-    if value is None:
-        return None
-    return ScsiControllerSpec.parse(
-        value if isinstance(value, dict) else {"model": value}, argument
-    )
-
-
 def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:
     """A parser of a device: a dictionary, the value of ``shorthand_key`` only, True for defaults,
     False for no device.
@@ -166,9 +158,10 @@ def parser(cls: type[P], shorthand_key: str) -> Parser[P | str | None]:
     def parse(value: Any, argument: str) -> P | str | None:
         if value is None:
             return None
-        if value is False or str(value).lower() == NONE:
+        word = str(value).lower()
+        if word in (NONE, "false", "no", "off"):
             return NONE
-        if value is True:
+        if word in ("true", "yes", "on"):
             return cls()
         return cls.parse(value if isinstance(value, dict) else {shorthand_key: value}, argument)
 
@@ -184,3 +177,4 @@ sound = parser(SoundSpec, "model")
 video = parser(VideoSpec, "model")
 iommu = parser(IommuSpec, "model")
 vsock = parser(VsockSpec, "cid")
+scsi_controller = parser(ScsiControllerSpec, "model")

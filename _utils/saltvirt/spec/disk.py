@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Spec, key, nested
+from saltvirt.spec.base import REMOVE, Spec, key, nested
 from saltvirt.spec.iotune import IoTuneSpec
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.devices.disk_source import DiskSource, SourceHost
@@ -198,6 +198,8 @@ class DiskSpec(Spec):
         return self.device in ("cdrom", "floppy")
 
     def check(self, argument: str) -> None:
+        if self.cache == "default":
+            self.cache = REMOVE  # libvirt's default is no setting
         if self.backing_store_path and not self.backing_store_format:
             raise InvalidInput(f"{argument}: backing_store_path needs backing_store_format")
         if self.overlay_image and not self.image:

@@ -11,14 +11,14 @@ from saltvirt.spec.base import Spec, key
 from saltvirt.xml.devices.filesystem import Filesystem
 
 VIRTIOFS, PLAN9 = "virtiofs", "9p"
-# the length of a tag of virtiofs
+# the length of a tag of virtiofs in bytes
 _TAG_LENGTH = 36
 
 
 def _tag(value: Any, argument: str) -> str:
     tag = values.label(value, argument)
-    if len(tag) > _TAG_LENGTH:
-        raise InvalidInput(f"{argument} {value!r}: at most {_TAG_LENGTH} characters")
+    if len(tag.encode()) > _TAG_LENGTH:
+        raise InvalidInput(f"{argument} {value!r}: at most {_TAG_LENGTH} characters of ASCII")
     return tag
 
 
@@ -36,12 +36,6 @@ class FilesystemSpec(Spec):
     )
     cache: str | None = key(values.choice("none", "always"), xml=Filesystem.cache_mode)
     read_only: bool | None = key(values.boolean, xml=Filesystem.read_only)
-
-    def check(self, argument: str) -> None:
-        if self.driver == PLAN9 and self.cache:
-            raise InvalidInput(f"{argument}: cache is for driver {VIRTIOFS}")
-        if self.driver != PLAN9 and self.accessmode not in (None, "passthrough"):
-            raise InvalidInput(f"{argument}: accessmode {self.accessmode} is for driver {PLAN9}")
 
 
 def parse(value: Any, argument: str) -> list[FilesystemSpec]:

@@ -64,5 +64,5 @@ def parse_graphics(value: Any, argument: str = "graphics") -> GraphicsSpec | Non
     """A GraphicsSpec from a dictionary or a type; None if not given."""
     if value is None:
         return None
-    just_type = isinstance(value, str) and value.isalnum()
+    just_type = isinstance(value, str) and (value.isalnum() or value in TYPES)
     return GraphicsSpec.parse({"type": value} if just_type else value, argument)

@@ -101,7 +101,7 @@ class GuestSpec:
     video: devices.VideoSpec | str | None = _key(devices.video)
     iommu: devices.IommuSpec | str | None = _key(devices.iommu)
     vsock: devices.VsockSpec | str | None = _key(devices.vsock)
-    scsi_controller: devices.ScsiControllerSpec | None = _key(devices.scsi_controller)
+    scsi_controller: devices.ScsiControllerSpec | str | None = _key(devices.scsi_controller)
     pcie_ports: int | None = _key(_optional(values.number(1, 32)))
     guest_agent: bool | None = _key(_optional(values.boolean))
     autostart: bool | None = _key(_optional(values.boolean))

@@ -59,7 +59,3 @@ class IoTuneSpec(Spec):
             both = [word for word in pair if getattr(self, word)]
             if getattr(self, total) and both:
                 raise InvalidInput(f"{argument}: give either {total} or {both[0]}")
-        for word in LIMITS:
-            limit, burst = getattr(self, word), getattr(self, f"{word}_max")
-            if limit and burst and burst <= limit:
-                raise InvalidInput(f"{argument}: {word}_max must be more than {word}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
-from saltvirt.spec.base import Spec, key, nested
+from saltvirt.spec.base import REMOVE, Spec, key, nested
 from saltvirt.spec.hostdev import HostDeviceSpec
 from saltvirt.spec.switch import VirtualPortSpec, VlanSpec
 from saltvirt.xml.devices.interface import Interface
@@ -118,13 +118,15 @@ class NicSpec(Spec):
 
     def _check_device(self, argument: str) -> None:
         """Check an interface that is a virtual function of the host's network card."""
-        device = HostDeviceSpec.parse_any(self.source or "", f"{argument}:source")
+        if not self.source:
+            raise InvalidInput(f"{argument}: hostdev is missing: the PCI address of the device")
+        device = HostDeviceSpec.parse_any(self.source, f"{argument}:source")
         if device.type != "pci":
             raise InvalidInput(
                 f"{argument}: source {self.source!r} is not a PCI address such as 0000:03:10.1"
             )
         numbers = device.domain, device.bus, device.slot, device.function
         self.source = "{:04x}:{:02x}:{:02x}.{:x}".format(*(number or 0 for number in numbers))
-        for word in ("bandwidth", "mtu", "queues", "target", "filter", "link"):
-            if getattr(self, word):
+        for word in ("bandwidth", "mtu", "queues", "target", "filter", "link", "portgroup"):
+            if getattr(self, word) not in (None, REMOVE):
                 raise InvalidInput(f"{argument}: {word} is not for a device of the host")

@@ -36,6 +36,8 @@ DISK_DEFAULTS: dict[str, Device] = {
     "bhyve": {"device": "disk", "format": "raw", "model": "virtio", "sparse_volume": False},
     "lxc": {"device": "disk"},
 }
+# keys of an interface that give its type and source
+_KINDS = ("bridge", "network", "direct", "hostdev")
 BRIDGE: Device = {"type": "bridge", "source": "br0"}
 NIC_DEFAULTS: dict[str, Device] = {
     "kvm": {**BRIDGE, "model": "virtio"},
@@ -157,7 +159,13 @@ def _source(nic: Any) -> Any:
     if not isinstance(nic, dict):
         return nic
     nic = copy.deepcopy(nic)
-    for kind in ("bridge", "network", "direct", "hostdev"):
+    kinds = [kind for kind in _KINDS if nic.get(kind)]
+    if "hostdev" in kinds and len(kinds) > 1:
+        raise InvalidInput(
+            f"interface {nic.get('name') or nic.get('mac') or ''}: "
+            f"{' and '.join(kinds)} exclude each other: give one"
+        )
+    for kind in _KINDS:
         if kind in nic:
             nic["source"], nic["type"] = nic.pop(kind), kind
     return nic

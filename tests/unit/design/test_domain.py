@@ -111,6 +111,14 @@ def test_xen_has_no_channel_for_spice():
          "disk cd: a container takes image files and block devices"),
         ({"host_devices": ["usb_9_9"]}, "no device 'usb_9_9'"),
         ({"mem": 512, "cpu": {"maximum": 1, "numa": {0: {"cpus": 0, "memory": "1g"}}}}, "1 GiB"),
+        ({"boot": {"enrolled_keys": False}}, "enrolled_keys: give efi: True"),
+        ({"filesystems": [{"source": "/a", "target": "a", "accessmode": "squash"}]}, "driver 9p"),
+        ({"filesystems": [{"source": "/a", "target": "a", "driver": "9p", "cache": "none"}]},
+         "a: cache is for driver virtiofs"),
+        ({"disks": [{"name": "a", "source_file": "/a", "iotune": {"size_iops_sec": 4096}}]},
+         "size_iops_sec needs a limit of operations"),
+        ({"disks": [{"name": "a", "source_file": "/a", "iotune": {"group_name": "g"}}]},
+         "group_name needs a limit"),
     ],
 )  # fmt: skip
 def test_what_the_host_cannot_do_is_said_before(arguments, message):

@@ -171,6 +171,17 @@ WRONG = [
      "disks: the target vdb is requested twice"),
     ({"boot_dev": "hd", "disks": [{"name": "a", "boot_order": 1}]},
      "boot_dev and the boot_order of a exclude each other: give one"),
+    ({"interfaces": [{"name": "e", "bridge": "br0", "hostdev": "0000:03:10.1"}]},
+     "interface e: bridge and hostdev exclude each other"),
+    ({"interfaces": [{"name": "e", "hostdev": None}]}, "hostdev is missing"),
+    ({"interfaces": [{"name": "e", "hostdev": "0000:03:10.1", "link": False}]}, "link is not for"),
+    ({"interfaces": [{"name": "e", "hostdev": "0000:03:10.1", "portgroup": "p"}]}, "portgroup is"),
+    ({"filesystems": [{"source": "/a", "target": "ü" * 19}]}, "at most 36 characters"),
+    ({"sysinfo": {"bios": {"release": "x.y"}}}, "not a release such as 2.10"),
+    ({"sysinfo": {"bios": {"release": "1.256"}}}, "not a release such as 2.10"),
+    ({"sysinfo": {"fw_cfg": {"opt/a,file=/etc/shadow": "x"}}}, "at most 55 letters"),
+    ({"sysinfo": {"fw_cfg": {"opt/": "x"}}}, "at most 55 letters"),
+    ({"sysinfo": {"fw_cfg": {"opt/a": True}}}, "fw_cfg:opt/a: a text without commas"),
 ]  # fmt: skip
 
 
@@ -197,6 +208,30 @@ def test_secrets_are_in_no_repr_and_no_error():
     with pytest.raises(InvalidInput) as error:
         parse(graphics={"type": "vnc", "password": "hush\x00hush"})
     assert "hush" not in str(error.value)
+
+
+def test_a_comma_in_fw_cfg_which_begins_an_option_of_qemu_is_refused_without_the_text():
+    with pytest.raises(InvalidInput, match="a text without commas") as error:
+        parse(sysinfo={"fw_cfg": {"opt/a": "hush,file=/etc/shadow"}})
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["panic", "vsock", "rng", "scsi_controller"])
+def test_a_device_is_switched_by_words(device):
+    parsed = [getattr(parse(**{device: word}), device) for word in (True, "yes", "On", {})]
+    assert all(spec == parsed[0] for spec in parsed) and parsed[0] is not None
+    assert {getattr(parse(**{device: word}), device) for word in (False, "no", "off", "none")} == {
+        "none"
+    }
+
+
+def test_the_default_cache_is_no_setting():
+    [disk] = parse(disks=[{"name": "a", "cache": "default"}], disk=None).disks
+    assert disk.cache is REMOVE
+
+
+def test_a_display_of_two_words_is_a_type():
+    assert parse(graphics="egl-headless").graphics.type == "egl-headless"
 
 
 def test_the_short_arguments_of_the_runner():

@@ -56,6 +56,20 @@ def test_devices_of_the_platform(host):  # noqa: F811
     assert "panic (isa now, then none)" in answer["pending"]
 
 
+def test_a_device_that_was_removed_returns_and_changes_its_model(host):  # noqa: F811
+    host.init(machine="q35", graphics="vnc", start=False, video=False, memballoon=False,
+              iommu={"intremap": True})  # fmt: skip
+    answer = apply_twice(host, video=True, memballoon=True, iommu="virtio")
+    assert paths(answer) == {
+        "video:model": ("none", "virtio"),
+        "memballoon:model": ("none", "virtio"),
+        "iommu:model": ("intel", "virtio"),
+        "iommu:intremap": (True, None),
+    }
+    answer = apply_twice(host, iommu="intel", video={"model": "vga", "vram": 5})
+    assert paths(answer)["iommu:model"] == ("virtio", "intel")
+
+
 def test_a_vsock(host):  # noqa: F811
     live = os.path.exists("/dev/vhost-vsock")
     host.init(vsock=True, start=live)
@@ -96,6 +110,29 @@ def test_limits_of_a_disk(host):  # noqa: F811
     assert not {word for word in live(None) if word.endswith("_sec")}
     with pytest.raises(errors.InvalidInput, match="total_bytes_sec_max needs total_bytes_sec"):
         host.update(disks=[{"name": "system", "iotune": {"total_bytes_sec_max": 5}}])
+    live({"total_bytes_sec": "10M", "total_bytes_sec_max": "20M"})
+    with pytest.raises(errors.InvalidInput, match=r"max \(20971520\) must be more than total_byt"):
+        host.update(disks=[{"name": "system", "iotune": {"total_bytes_sec": "20M"}}])
+
+
+def test_another_cache_of_a_block_device_needs_no_word_about_io(host):  # noqa: F811
+    device = {"name": "data", "source_file": "/dev/loop7", "format": "raw"}
+    host.init(disks=[SYSTEM, {**device, "cache": "none", "io": "native"}], start=False)
+    answer = apply_twice(host, disks=[SYSTEM, {**device, "cache": "writeback"}])
+    assert paths(answer) == {
+        "disks:vdb:cache": ("none", "writeback"), "disks:vdb:io": ("native", None),
+    }  # fmt: skip
+    apply_twice(host, disks=[SYSTEM, {**device, "cache": "default"}])
+
+
+def test_the_scsi_controller_is_removed_only_without_disks(host):  # noqa: F811
+    host.init(scsi_controller=True, start=False)
+    assert [item.type for item in stored(host.conn.lookupByName("g1")).controllers].count("scsi")
+    apply_twice(host, scsi_controller=False)
+    data = {"name": "data", "size": 4, "model": "scsi"}
+    host.update(disks=[SYSTEM, data])
+    with pytest.raises(errors.InvalidInput, match="has disks or devices on it"):
+        host.update(scsi_controller="none")
 
 
 def test_an_isolated_port(host):  # noqa: F811
@@ -155,6 +192,12 @@ def test_folders_of_the_host(host, tmp_path):  # noqa: F811
         "filesystems:two": (str(tmp_path), None),
         "filesystems:one:cache_mode": (None, "always"),
     }
+    plan9 = {**folders[0], "driver": "9p"}
+    apply_twice(host, filesystems=[plan9])
+    with pytest.raises(errors.InvalidInput, match="one: cache is for driver virtiofs"):
+        host.update(filesystems=[{**folders[0], "cache": "always"}])
+    apply_twice(host, filesystems=[{**folders[0], "accessmode": "mapped"}])
+    apply_twice(host, filesystems=[{**folders[0], "accessmode": None}])
     assert paths(apply_twice(host, filesystems=[])) == {"filesystems:one": (str(tmp_path), None)}
     with pytest.raises(errors.InvalidInput, match="requested twice"):
         host.update(filesystems=[folders[0], folders[0]])
