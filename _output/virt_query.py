@@ -222,10 +222,10 @@ def _block(name, value):
 
 def _answer(name, value):
     """The lines below the name of a host or a guest."""
-    if "vm_info" in value:
-        return _guests(name, _mapping(value["vm_info"]))
     if value and all(map(_is_guest, value.values())):
         return _guests(name, value)
+    if "vm_info" in value:
+        return _guests(name, _mapping(value["vm_info"]))
     if {"definition", "changes"} <= value.keys():
         return _update(value)
     return _nested(value, "  ")
@@ -435,7 +435,10 @@ def _device(kind, xml):
 
 
 def _is_guest(value):
-    return isinstance(value, dict) and {"cpu", "mem", "state"} <= value.keys()
+    """Whether it is the data of a guest, perhaps of one that cannot be read."""
+    if not isinstance(value, dict):
+        return False
+    return any(keys <= value.keys() for keys in ({"cpu", "mem", "state"}, {"state", "error"}))
 
 
 def _guests(host, guests):
@@ -466,8 +469,8 @@ def _guest(host, name, info):
 # what virt.vm_info says besides, in this order
 _ABOUT = (
     ("addresses", "Addresses"), ("owner", "Owner"), ("labels", "Labels"),
-    ("autostart", "Autostart"), ("uptime_s", "Uptime"), ("snapshots", "Snapshots"),
-    ("backups", "Backups"), ("ha", "High Availability"), ("usage", "Usage"), ("uuid", "UUID"),
+    ("autostart", "Autostart"), ("snapshots", "Snapshots"), ("backups", "Backups"),
+    ("ha", "High Availability"), ("usage", "Usage"), ("unknown", "Unknown"), ("uuid", "UUID"),
 )  # fmt: skip
 
 
@@ -476,11 +479,50 @@ def _about(info):
         value = info.get(key)
         if value in (None, [], {}, ""):
             continue
-        if isinstance(value, dict):
-            pairs = (_measured(*pair) for pair in value.items() if pair[1] is not None)
-            yield from _folded(f"    {label}: ", ", ".join(f"{k} {v}" for k, v in pairs))
+        if key in _SENTENCES and isinstance(value, (dict, list)):
+            text = _SENTENCES[key](value)
+        elif isinstance(value, dict):
+            text = "; ".join(f"{name}: {_plain(item)}" for name, item in value.items())
         else:
-            yield from _folded(f"    {label}: ", _measured(key, value)[1])
+            text = _plain(value)
+        yield from _folded(f"    {label}: ", text)
+
+
+def _snapshots(snapshots):
+    """The names of snapshots, the current one marked."""
+    return ", ".join(
+        f"{_plain(item.get('name'))}{' (current)' if item.get('current') is True else ''}"
+        for item in map(_mapping, snapshots)
+    )
+
+
+def _last_backup(backups):
+    last = _mapping(_mapping(backups).get("last"))
+    count = _mapping(backups).get("count")
+    if not last:
+        return f"{_plain(count)}, no good one" if count else "none"
+    age = _cell({"seconds": last.get("age_s")})
+    return f"{_plain(count)}, the last good one {age} old at {_plain(last.get('target'))}"
+
+
+def _usage(usage):
+    """What a guest uses now; what is unknown is left out."""
+    get = _mapping(usage).get
+    memory = _cell({"bytes": get("memory_bytes")})
+    used = _cell({"bytes": get("memory_used_bytes")})
+    parts = [
+        ("CPU", _cell({"percent": get("cpu_percent")})),
+        ("memory", f"{used} of {memory}" if used else memory),
+        *((label, _cell({"rate": get(key)})) for label, key in _RATES),
+    ]
+    return ", ".join(f"{label} {text}" for label, text in parts if text)
+
+
+_RATES = (
+    ("disk read", "disk_read_bytes_s"), ("written", "disk_written_bytes_s"),
+    ("network received", "network_received_bytes_s"), ("sent", "network_sent_bytes_s"),
+)  # fmt: skip
+_SENTENCES = {"snapshots": _snapshots, "backups": _last_backup, "usage": _usage}
 
 
 def _graphics(host, name, graphics):

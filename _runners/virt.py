@@ -34,6 +34,7 @@ with saltvirt.later():
     from saltvirt.operations.create import init as init_operation
     from saltvirt.operations.create import init_list
     from saltvirt.operations.create import request as request_module
+    from saltvirt.operations.inspect import guest_details
     from saltvirt.operations.journal import location_cache
     from saltvirt.placement import capacity as capacity_model
     from saltvirt.placement import choose, facts, policy
@@ -449,12 +450,19 @@ def init(
 @runner.reporting
 def vm_info(name, quiet=False):
     """
-    Show one guest with everything that ``virt.query`` shows, and the details of its disks.
+    Show everything about one guest: what ``virt.query`` shows, the images of its disks, all
+    addresses, snapshots, backups, owner, labels, changes at its next start, and what it uses now.
 
     :param name: name of the guest
     :param quiet: accepted for compatibility; use ``--quiet``
 
-    :return: host to the guest's name to the guest; also under ``vm_info``, as in ``virt.query``
+    :return: host to the guest's name to the guest: the data of ``virt.vm_info NAME`` of its host,
+        with the addresses that the guest agent reports; ``snapshots``, as ``virt.snapshots``
+        returns them; ``usage`` (None if the guest is off): ``cpu_percent``, ``memory_bytes``,
+        ``memory_used_bytes`` and the rates of ``virt.top``; ``owner``, ``labels``; with a
+        configured target, ``backups``: ``count``, and ``last``: the last good backup (``target``,
+        ``backup_id``, ``age_s``) or None; with high availability, ``ha``: ``state``, ``priority``,
+        or None. ``unknown`` maps keys to the reason why they are not complete: the exit code is 1
 
     CLI Example:
 
@@ -464,8 +472,7 @@ def vm_info(name, quiet=False):
     """
     name = names.guest(str(name))
     with Fleet(__opts__) as fleet:
-        host, details = find.info(fleet, name)
-        return {host: {**details, "vm_info": details}}
+        return guest_details.listing(fleet, name)
 
 
 @runner.reporting_guests

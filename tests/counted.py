@@ -138,7 +138,7 @@ class Cloud:
     def virt_start(self, host, name, test=False, **_more):
         return True if test else self._become(host, name, "running")
 
-    def virt_vm_info(self, host, vm_):
+    def virt_guest_details(self, host, vm_):
         return {vm_: dict(self.guests[host][vm_])} if vm_ in self.guests[host] else {}
 
     def virt_power(self, host, name, verb, states, last_seen=False, **_more):

@@ -43,6 +43,21 @@ def test_read_back_and_removed(cloud, guest):
     assert guest.target.catalog(UUID).good_ids == made[2:]
 
 
+def test_vm_info_has_the_age_of_the_last_good_backup(cloud, guest):
+    conn = cloud.libvirtds["hv1"].connection
+    xml = f"<domain type='test'><name>web1</name><uuid>{UUID}</uuid><memory>65536</memory>"
+    domain = conn.createXML(f"{xml}<os><type>hvm</type></os></domain>", 0)
+    try:
+        found = cloud.run("virt.vm_info", "web1")["hv1"]["web1"]
+    finally:
+        domain.destroy()
+    assert found["backups"]["count"] == len(guest.images)
+    last = found["backups"]["last"]
+    assert (last["target"], last["backup_id"]) == ("vault", max(guest.images))
+    assert last["age_s"] >= 0
+    assert found["usage"]["memory_bytes"] == 64 << 20
+
+
 def test_a_broken_one_is_exit_code_1(cloud, guest):
     path = guest.target.folder.path(UUID, max(guest.images), "vda.qcow2")
     with open(path, "r+b") as file:

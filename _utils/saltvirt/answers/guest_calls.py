@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from saltvirt.answers.calls import Call, Timeout
-from saltvirt.answers.guests import GuestInfo, HostInfo, Leftovers
+from saltvirt.answers.guests import HostInfo, Leftovers
 from saltvirt.answers.removal import RemovalPlan
 from saltvirt.schema import Message, optional
 
@@ -107,7 +107,6 @@ class FetchedImage(Message):
 
 
 LIST_STATES = Call("vm_state", GuestsRequest, dict[str, str], Timeout.SHORT)
-SHOW_GUESTS = Call("vm_info", GuestsRequest, dict[str, GuestInfo], Timeout.SHORT)
 SHOW_HOST = Call("full_info", HostRequest, HostInfo, Timeout.SHORT)
 LIST_DISKS = Call("get_disks", NamedGuestRequest, dict[str, dict[str, Any]], Timeout.SHORT)
 GET_XML = Call("get_xml", NamedGuestRequest, str, Timeout.SHORT)

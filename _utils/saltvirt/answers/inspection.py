@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saltvirt.answers.guests import GuestInfo
+from saltvirt.answers.snapshots import SnapshotInfo
 from saltvirt.schema import Message, optional
 
 
@@ -138,3 +140,14 @@ class HostUsage(Rates):
     pressure: dict[str, float] | None = None
     seconds: float | None = None
     guests: dict[str, GuestUsage]
+
+
+@dataclass(frozen=True)
+class GuestDetails(GuestInfo):
+    """All that a host knows about a guest. addresses: also those that the guest agent reports.
+    snapshots: the oldest first. usage: None if the guest is off. unknown: key to the reason why its
+    value is not complete."""
+
+    snapshots: tuple[SnapshotInfo, ...] = ()
+    usage: GuestUsage | None = None
+    unknown: dict[str, str] = optional({})

@@ -52,7 +52,7 @@ FEW = int(os.environ.get("HOSTILE_CASES") or (1500 if SLOW else 12))
 SEED = os.environ.get("HOSTILE_SEED", "1")
 ASKS = {
     "virt.vm_state", "virt.full_info", "virt.inventory", "virt.leftovers", "virt.migrate_locations",
-    "virt.guest_addresses", "virt.list_snapshots", "virt.vm_info", "virt.migrate_unfinished",
+    "virt.guest_addresses", "virt.list_snapshots", "virt.guest_details", "virt.migrate_unfinished",
     "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "virt.versions",
     "virt.get_xml", "virt.get_disks", "test.ping", "saltutil.find_job",
     "virt.networks", "virt.pool_info", "virt.images", "virt.addresses", "virt.usage",
@@ -73,7 +73,7 @@ def recorded():
     asked = {
         "virt.full_info": {}, "virt.inventory": {"guest": guest}, "virt.leftovers": {},
         "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
-        "virt.vm_info": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
+        "virt.guest_details": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
         "virt.networks": {}, "virt.pool_info": {}, "virt.images": {},
         "virt.addresses": {"vm_": "test"}, "virt.usage": {},
     }  # fmt: skip
@@ -109,7 +109,7 @@ class Host:
             return what(vm_=vm_, name=name, test=test, target=target, **more)
         if fun in ("virt.start", "virt.resume", "virt.reset"):
             self.guests[name or vm_] = "running"
-        elif fun in ("virt.list_snapshots", "virt.vm_info", "virt.guest_addresses"):
+        elif fun in ("virt.list_snapshots", "virt.guest_details", "virt.guest_addresses"):
             return {name or domain or vm_: self.real[fun]["test"]}
         elif fun == "virt.snapshot":
             return {"name": name or "s3"}

@@ -7,6 +7,10 @@ import pytest
 
 pytest.importorskip("salt")
 
+from saltvirt import errors
+from saltvirt.host.domain import addresses
+from saltvirt.operations.access import owners
+from saltvirt.operations.cluster import hooks
 from saltvirt.operations.guest import lifecycle
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
@@ -33,8 +37,51 @@ def runner(request, tmp_path, monkeypatch, conn):
 def test_vm_info_has_the_guest_by_its_name(runner):
     answer = runner.vm_info("test")
     found = answer["data"]["hv1"]
-    assert found["test"]["state"] == "running"
-    assert found["vm_info"] == {"test": found["test"]}
+    assert list(found) == ["test"]
+    assert (found["test"]["state"], found["test"]["addresses"]) == ("running", [])
+
+
+def test_vm_info_has_all_about_a_guest(runner, conn, tmp_path):
+    guest = conn.lookupByName("test")
+    for snapshot in ("before", "after"):
+        guest.snapshotCreateXML(f"<domainsnapshot><name>{snapshot}</name></domainsnapshot>")
+    opts = runner.Fleet({}).opts
+    owners.set_owner(opts, guest.UUIDString(), "test", "anna")
+    owners.set_labels(opts, guest.UUIDString(), "test", ("web", "shop"))
+    answer = runner.vm_info("test")["data"]
+    found = answer["hv1"]["test"]
+    assert "retcode" not in answer and "unknown" not in found
+    assert (found["owner"], found["labels"]) == ("anna", ["web", "shop"])
+    assert [(s["name"], s["current"]) for s in found["snapshots"]] == [
+        ("before", False), ("after", True)
+    ]  # fmt: skip
+    assert found["usage"]["memory_bytes"] == 2 << 30
+    assert found["usage"]["cpu_percent"] is not None
+    guest.destroy()
+    off = runner.vm_info("test")["data"]["hv1"]["test"]
+    assert (off["state"], off["usage"], off["autostart"]) == ("shutdown", None, False)
+
+
+def test_vm_info_says_what_is_unknown(runner, conn, monkeypatch):
+    """A hook of a feature, a damaged record of the owner, an agent that is busy."""
+    opts = runner.Fleet({}).opts
+    uuid = conn.lookupByName("test").UUIDString()
+    owners.set_owner(opts, uuid, "test", "anna")
+    owners._path(opts, uuid).write_text("{", encoding="utf-8")
+
+    def busy(_dom):
+        raise errors.OperationFailed("the guest agent is busy")
+
+    monkeypatch.setattr(addresses, "of_agent", busy)
+    described = {"backups": None, "unknown": {"backups": "vault: no answer"}}
+    monkeypatch.setattr(hooks, "describe_guest", lambda *_asked: [dict(described)])
+    answer = runner.vm_info("test")["data"]
+    found = answer["hv1"]["test"]
+    assert answer["retcode"] == 1
+    assert found["state"] == "running"
+    assert found["unknown"]["addresses"] == "the guest agent is busy"
+    assert found["unknown"]["backups"] == "vault: no answer"
+    assert "is damaged" in found["unknown"]["owner"]
 
 
 def test_query_has_what_host_info_had(runner):

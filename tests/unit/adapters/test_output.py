@@ -51,6 +51,59 @@ def test_query_has_the_layout_of_salts_tutorial(output):
     ]
 
 
+RATES = ("disk_read_bytes_s", "disk_written_bytes_s", "network_received_bytes_s",
+         "network_sent_bytes_s")  # fmt: skip
+DETAILS = {
+    "addresses": ["10.0.0.7", "2001:db8::7"], "owner": "anna", "labels": ["web"],
+    "autostart": True, "uuid": "8c866fd7", "ha": {"state": "started", "priority": 3},
+    "snapshots": [{"name": "before", "current": False}, {"name": "after", "current": True}],
+    "backups": {"count": 5, "last": {"target": "vault", "backup_id": "9-x", "age_s": 7500}},
+    "usage": {"cpu_percent": 12.4, "memory_bytes": 2**29, "memory_used_bytes": 2**28,
+              **dict.fromkeys(RATES, 2048)},
+}  # fmt: skip
+
+
+def test_vm_info_has_a_line_for_each_fact(output):
+    lines = output({"h": {"vm_info": {**GUEST, **DETAILS}}}).splitlines()
+    assert lines[:2] == ["h", "  vm_info"]
+    assert lines[-10:] == [
+        "    Addresses: 10.0.0.7, 2001:db8::7",
+        "    Owner: anna",
+        "    Labels: web",
+        "    Autostart: yes",
+        "    Snapshots: before, after (current)",
+        "    Backups: 5, the last good one 2 h 5 min old at vault",
+        "    High Availability: state: started; priority: 3",
+        "    Usage: CPU 12 %, memory 256 MiB of 512 MiB, disk read 2 KiB/s, written 2",
+        "      KiB/s, network received 2 KiB/s, sent 2 KiB/s",
+        "    UUID: 8c866fd7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("details", "line"),
+    [
+        ({"usage": {"cpu_percent": None, "memory_bytes": 2**29, "disk_read_bytes_s": None}},
+         "    Usage: memory 512 MiB"),
+        ({"backups": {"count": 0, "last": None}}, "    Backups: none"),
+        ({"backups": {"count": 2, "last": None}}, "    Backups: 2, no good one"),
+        ({"unknown": {"backups": "vault: no answer"}}, "    Unknown: backups: vault: no answer"),
+        ({"usage": None, "snapshots": [], "backups": None, "ha": None}, "      Type: bridge"),
+        ({"usage": {"cpu_percent": "x"}, "snapshots": ["x", None], "backups": {"last": 7}},
+         "    Usage: CPU percent x"),
+    ],
+)  # fmt: skip
+def test_vm_info_leaves_out_what_does_not_exist(output, details, line):
+    assert output({"h": {"web1": {**GUEST, **details}}}).splitlines()[-1] == line
+
+
+def test_a_guest_that_cannot_be_read_is_shown_with_its_error(output):
+    data = {"h": {"web1": {"state": "running", "error": "libvirt does not answer"}}}
+    assert output(data).splitlines() == [
+        "h", "  web1", "    Error: libvirt does not answer", "    State: running",
+    ]  # fmt: skip
+
+
 def test_what_a_guest_waits_for_is_below_its_state(output):
     pending = ["memory (1 GiB now, then 2 GiB)", "disk vdb"]
     lines = output({"h": {"vm_info": {"a": {**GUEST, "pending": pending}}}}).splitlines()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from saltvirt import errors, sanitize
-from saltvirt.answers import guest_calls, host_calls
+from saltvirt.answers import guest_calls, host_calls, inspect_calls
 from saltvirt.fleet import answer, shape
 from saltvirt.migration import calls as migration_calls
 from saltvirt.placement import calls as placement_calls
@@ -64,8 +64,9 @@ WRONG = [
     (migration_calls.MIGRATE,
      [None, {}, {"outcome": "moved", "retained": []}, {"outcome": "", "time_ms": "1"}]),
     (migration_calls.RECOVER_MIGRATION, [None, [], {"leftovers": ["hv2"]}]),
-    (guest_calls.SHOW_GUESTS,
-     [None, [], {"web1": {"state": 1}}, {"web1": {"disks": []}}, {"web1": {"pending": "x"}}]),
+    (inspect_calls.GUEST_DETAILS,
+     [None, [], {"web1": {"state": 1}}, {"web1": {"disks": []}}, {"web1": {"pending": "x"}},
+      {"web1": {"addresses": [1]}}, {"web1": {"autostart": "on"}}, {"web1": {"usage": {}}}]),
     (guest_calls.SHOW_HOST, [None, [], {"vm_info": []}, {"vm_info": {"web1": {"nics": 7}}}]),
     (guest_calls.NAMES_ON_DISK, [{}, "web1"]),
     (host_calls.CERTIFICATES, [{}, None]),

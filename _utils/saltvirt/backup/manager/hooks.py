@@ -1,8 +1,13 @@
-"""What backups add to the verbs of a master: the schedules of a deployment."""
+"""What backups add to the verbs of a master: the schedules of a deployment, the last backup of a
+guest."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from saltvirt import errors, settings
 from saltvirt.backup.manager.schedules import BackupSchedules
+from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster.hooks import MasterHooks
 from saltvirt.system import file_lock
 
@@ -13,6 +18,17 @@ class BackupMasterHooks(MasterHooks):
     def guest_settings(self, opts: file_lock.Opts) -> BackupSchedules:
         """See MasterHooks."""
         return BackupSchedules(opts)
+
+    def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:
+        """See MasterHooks. Nothing without a configured target."""
+        try:
+            if not settings.mapping(settings.of_master(fleet.opts), "backup:targets"):
+                return {}
+        except errors.InvalidInput as exc:
+            return {"backups": None, "unknown": {"backups": exc.text}}
+        from saltvirt.backup.manager import guest_backups  # noqa: PLC0415 - who uses it pays for it
+
+        return guest_backups.describe(fleet, name, uuid)
 
 
 HOOKS = BackupMasterHooks()

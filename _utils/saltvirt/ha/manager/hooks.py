@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from saltvirt import errors
 from saltvirt.ha.manager import config
 from saltvirt.operations.cluster.hooks import MasterHooks
 
 if TYPE_CHECKING:
+    from saltvirt.fleet.client import Fleet
     from saltvirt.ha.manager.cluster_provider import ClusterHaProvider
     from saltvirt.system import file_lock
 
@@ -34,6 +36,20 @@ class HaMasterHooks(MasterHooks):
         from saltvirt.ha.manager.cluster_provider import ClusterHaProvider  # noqa: PLC0415 - who uses it pays for it
 
         return ClusterHaProvider(opts)
+
+    def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:
+        """See MasterHooks: the settings of a managed guest."""
+        if not config.is_configured(fleet.opts):
+            return {}
+        from saltvirt.ha.manager.desired_state import DesiredStateStore  # noqa: PLC0415 - who uses it pays for it
+
+        try:
+            guest = DesiredStateStore(fleet.opts).read().guests.get(name)
+        except errors.VirtError as exc:
+            return {"ha": None, "unknown": {"ha": exc.text}}
+        if guest is None:
+            return {"ha": None}
+        return {"ha": {"state": guest.desired_state, "priority": guest.priority}}
 
 
 HOOKS = HaMasterHooks()

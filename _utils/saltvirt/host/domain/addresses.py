@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypedDict
 
+from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import describe, lookup, stats
 
@@ -50,10 +53,40 @@ def has_agent(dom: libvirt.virDomain) -> bool:
 def _sources(dom: libvirt.virDomain) -> Iterator[tuple[str, int]]:
     yield "lease", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_LEASE
     if has_agent(dom):
-        with contextlib.suppress(AttributeError, libvirt.libvirtError):
-            dom.agentSetResponseTimeout(AGENT_PATIENCE_S, 0)
+        _limit_agent(dom)
         yield "agent", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
     yield "arp", libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_ARP
+
+
+def _limit_agent(dom: libvirt.virDomain) -> None:
+    with contextlib.suppress(AttributeError, libvirt.libvirtError):
+        dom.agentSetResponseTimeout(AGENT_PATIENCE_S, 0)
+
+
+def of_agent(dom: libvirt.virDomain) -> list[str]:
+    """Return the addresses that the guest agent reports; none without a connected agent. Raises
+    OperationFailed if it does not respond."""
+    if not has_agent(dom):
+        return []
+    _limit_agent(dom)
+    source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
+    try:
+        # libvirt also waits for another request to the agent
+        answer = connection.run_with_timeout(
+            AGENT_PATIENCE_S + 1, dom.interfaceAddresses, source, 0
+        )
+    except TimeoutError:
+        raise errors.OperationFailed("the guest agent is busy") from None
+    except libvirt.libvirtError as exc:
+        raise errors.OperationFailed(connection.translate(exc).text) from exc
+    entries = (entry for nic in _parse(answer, "agent").values() for entry in nic["addresses"])
+    return [entry["address"] for entry in entries if _is_address(entry["address"])]
+
+
+def _is_address(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(text))
+    return False
 
 
 def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
@@ -119,13 +152,12 @@ def of_domain(dom: libvirt.virDomain) -> Addresses:
 def without_guests(conn: libvirt.virConnect, macs: Collection[str]) -> dict[str, list[str]]:
     """Return the addresses that libvirt's DHCP servers and the ARP table of the host know, by MAC
     address in lower case. No guest is asked, so that none can delay the answer."""
-    known: dict[str, set[str]] = {}
+    by_mac: dict[str, set[str]] = {mac: set() for mac in macs}
     for lease in _leases(conn):
-        known.setdefault(str(lease["mac"]).lower(), set()).add(lease["ipaddr"])
+        by_mac.setdefault(str(lease["mac"]).lower(), set()).add(lease["ipaddr"])
     for mac, neighbour in _own_arp_table(macs).items():
-        found = (entry["address"] for entry in neighbour["addresses"])
-        known.setdefault(mac, set()).update(found)
-    return {mac: in_order(known[mac])[:MAX_ADDRESSES] for mac in macs if mac in known}
+        by_mac[mac].update(entry["address"] for entry in neighbour["addresses"])
+    return {mac: in_order(by_mac[mac])[:MAX_ADDRESSES] for mac in macs}
 
 
 def _leases(conn: libvirt.virConnect) -> Iterator[dict[str, Any]]:

@@ -60,16 +60,16 @@ def _vms(conn: libvirt.virConnect, readings: Mapping[str, Reading]) -> dict[str,
         if reading.active
         for mac in by_name[name].get("nics", {})
     }
-    known = addresses.without_guests(conn, macs)
+    by_mac = addresses.without_guests(conn, macs)
     autostart = _autostart_uuids(conn)
     for name, reading in readings.items():
         details = by_name[name]
         if reading.tree is None:
             continue
         _volumes(conn, reading.tree, details["disks"])
-        own_macs = [mac.lower() for mac in details["nics"]] if reading.active else []
-        own = (address for mac in own_macs for address in known.get(mac, ()))
-        details["addresses"] = addresses.in_order(dict.fromkeys(own))
+        guest_macs = [mac.lower() for mac in details["nics"]] if reading.active else []
+        several = (address for mac in guest_macs for address in by_mac[mac])
+        details["addresses"] = addresses.in_order(dict.fromkeys(several))
         details["autostart"] = details["uuid"] in autostart
     return by_name
 

@@ -9,10 +9,15 @@ from typing import Any
 from saltvirt import names, settings
 from saltvirt.answers import guest_calls, inspect_calls
 from saltvirt.answers.calls import MinionContext, handles
-from saltvirt.answers.inspection import GuestAddresses, HostNetworks, HostUsage
+from saltvirt.answers.inspection import (
+    GuestAddresses,
+    GuestDetails,
+    HostNetworks,
+    HostUsage,
+)
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.inspect import guest_addresses, host_networks, usage
+from saltvirt.host.inspect import guest_addresses, guest_details, host_networks, usage
 
 
 def _connect(host: MinionContext) -> AbstractContextManager[Any]:
@@ -31,6 +36,16 @@ def list_addresses(host: MinionContext, request: guest_calls.NamedGuestRequest) 
     """Return the addresses of a guest from all sources. Raises NotFound."""
     with _connect(host) as conn:
         return guest_addresses.read(conn, names.existing_guest(request.vm_))
+
+
+@handles(inspect_calls.GUEST_DETAILS)
+def describe_guest(
+    host: MinionContext, request: guest_calls.NamedGuestRequest
+) -> dict[str, GuestDetails]:
+    """Return all that this host knows about a guest. Raises NotFound."""
+    name = names.existing_guest(request.vm_)
+    with _connect(host) as conn:
+        return {name: guest_details.read(conn, name, _runtime_folder(host))}
 
 
 @handles(inspect_calls.USAGE)

@@ -24,6 +24,8 @@ from saltvirt.system import atomic_file, bounded_io, private_folder
 
 # without a stored reading, the use is measured over this time
 SAMPLE_S = 0.5
+# the same for one guest, which other questions about it may take
+GUEST_SAMPLE_S = 0.25
 # the age of a stored reading that the next one is compared with
 MIN_AGE_S, MAX_AGE_S = 1.0, 60.0
 FILE = "usage.json"
@@ -40,21 +42,51 @@ def measure(conn: libvirt.virConnect, folder: str) -> HostUsage:
     old, or else during half a second."""
     path = os.path.join(folder, FILE)
     readings = _load(path)
-    guests, after = _read(conn)
+    guests, after = _read_all(conn)
     before = counters.baseline(readings, after.at_s, MIN_AGE_S, MAX_AGE_S)
     if before is None:
         before = after
         time.sleep(SAMPLE_S)
-        guests, after = _read(conn)
+        guests, after = _read_all(conn)
         _store(path, [before, after])
     elif counters.baseline(readings, after.at_s, 0, MIN_AGE_S) is None:
         _store(path, [before, after])
     return _usage(guests, before, after)
 
 
-def _read(conn: libvirt.virConnect) -> tuple[list[_Guest], HostCounters]:
+class GuestMeasurement:
+    """Measures the use of resources by one guest: since a stored reading, or since this is created.
+    folder: as for ``measure``."""
+
+    def __init__(self, conn: libvirt.virConnect, dom: libvirt.virDomain, folder: str) -> None:
+        self._conn, self._dom, self._uuid = conn, dom, dom.UUIDString()
+        _, first = self._read()
+        stored = _load(os.path.join(folder, FILE))
+        before = counters.baseline(stored, first.at_s, MIN_AGE_S, MAX_AGE_S)
+        is_known = before is not None and self._uuid in before.guests
+        self._before = before if before is not None and is_known else first
+
+    def _read(self) -> tuple[list[_Guest], HostCounters]:
+        nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+        pairs = self._conn.domainListGetStats([self._dom], stats.kinds(), nowait)
+        return _read(self._conn, pairs)
+
+    def result(self) -> GuestUsage | None:
+        """Return the use now; None if the guest is off."""
+        time.sleep(max(0.0, GUEST_SAMPLE_S - (time.monotonic() - self._before.at_s)))
+        guests, after = self._read()
+        usages = [_guest_usage(uuid, values, self._before, after) for uuid, _, values in guests]
+        return next((usage for usage in usages if usage.state not in _INACTIVE), None)
+
+
+def _read_all(conn: libvirt.virConnect) -> tuple[list[_Guest], HostCounters]:
     nowait = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
-    pairs = conn.getAllDomainStats(stats.kinds(), nowait)
+    return _read(conn, conn.getAllDomainStats(stats.kinds(), nowait))
+
+
+def _read(
+    conn: libvirt.virConnect, pairs: Iterable[tuple[libvirt.virDomain, dict[str, Any]]]
+) -> tuple[list[_Guest], HostCounters]:
     listed, definitions, ids = [], [], {}
     for dom, values in pairs:
         with contextlib.suppress(libvirt.libvirtError):  # undefined since

@@ -16,11 +16,13 @@ from saltvirt.answers.guest_calls import (
     LIST_LEFTOVERS,
     LIST_STATES,
     NAMES_ON_DISK,
-    SHOW_GUESTS,
     GuestsRequest,
     HostRequest,
+    NamedGuestRequest,
 )
-from saltvirt.answers.guests import GuestInfo, Leftovers
+from saltvirt.answers.guests import Leftovers
+from saltvirt.answers.inspect_calls import GUEST_DETAILS
+from saltvirt.answers.inspection import GuestDetails
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.journal import location_cache
 from saltvirt.placement import facts
@@ -161,19 +163,17 @@ def last_seen(fleet: Fleet, name: str) -> tuple[str, str] | None:
     return (host, state) if state in facts.ACTIVE else None
 
 
-def info(fleet: Fleet, name: str) -> tuple[str, dict[str, Any]]:
-    """Return (host, its ``virt.vm_info`` of the guest). If the guest is active where it was last
+def info(fleet: Fleet, name: str) -> tuple[str, GuestDetails]:
+    """Return (host, all that it knows about the guest). If the guest is active where it was last
     seen, no other host is asked. Raises as Locations.host_of and Fleet.call do."""
-    host = cached_host(fleet, name)
+    host, request = cached_host(fleet, name), NamedGuestRequest(name)
     if host:
-        answer = SHOW_GUESTS.reply(fleet, host, GuestsRequest(name))
+        answer = GUEST_DETAILS.reply(fleet, host, request)
         guests = answer.get() if answer.ok else {}
         if name in guests and guests[name].state in facts.ACTIVE:
-            return host, plain_guests(guests)
+            return host, guests[name]
     host, _ = locate(fleet, name)
-    return host, plain_guests(SHOW_GUESTS.ask(fleet, host, GuestsRequest(name)))
-
-
-def plain_guests(guests: Mapping[str, GuestInfo]) -> dict[str, Any]:
-    """Return the guests of a host as plain data."""
-    return {name: guest.to_answer() for name, guest in guests.items()}
+    guests = GUEST_DETAILS.ask(fleet, host, request)
+    if name not in guests:
+        raise errors.ConnectionFailed(f"{host}: its answer does not include {name}")
+    return host, guests[name]

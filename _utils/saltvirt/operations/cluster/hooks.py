@@ -42,6 +42,11 @@ class MasterHooks:
     def guest_settings(self, opts: file_lock.Opts) -> GuestSettings | None:
         """Return the feature's settings for a new deployment; None if guests have none."""
 
+    def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:
+        """Return what the feature knows about a guest, as keys of the answer of virt.vm_info; a key
+        ``unknown`` has, for other keys, why they are not complete."""
+        return {}
+
 
 @functools.cache
 def installed() -> tuple[MasterHooks, ...]:
@@ -64,6 +69,11 @@ def off_proofs(opts: file_lock.Opts) -> dict[str, str]:
 def guest_settings(opts: file_lock.Opts) -> list[GuestSettings]:
     """Return the settings of all features for the guests of a new deployment."""
     return [*filter(None, (feature.guest_settings(opts) for feature in installed()))]
+
+
+def describe_guest(fleet: Fleet, name: str, uuid: str) -> list[dict[str, Any]]:
+    """Return what the features know about a guest."""
+    return [feature.describe_guest(fleet, name, uuid) for feature in installed()]
 
 
 def idle_reason(opts: file_lock.Opts) -> str:

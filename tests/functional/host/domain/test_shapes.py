@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
-from saltvirt.answers import guest_calls, host_calls
+from saltvirt.answers import guest_calls, host_calls, inspect_calls
 from saltvirt.migration import calls as migration_calls
 from saltvirt.placement import calls as placement_calls
 from saltvirt.snapshot import calls as snapshot_calls
@@ -15,7 +15,7 @@ from tests.functional.host.provision.test_init import host, image  # noqa: F401
 NOTHING, TEST = guest_calls.HostRequest(), guest_calls.NamedGuestRequest("test")
 ASKED = [
     (guest_calls.LIST_STATES, guest_calls.GuestsRequest()),
-    (guest_calls.SHOW_GUESTS, guest_calls.GuestsRequest("test")),
+    (inspect_calls.GUEST_DETAILS, TEST),
     (guest_calls.SHOW_HOST, NOTHING),
     (guest_calls.LIST_LEFTOVERS, NOTHING),
     (guest_calls.LIST_ADDRESSES, TEST),

@@ -24,7 +24,7 @@ def power(verb, **more):
 
 # verb to (the guest's state, what is called, [(function, who is asked)])
 VERBS = {
-    "vm_info": ("running", lambda cloud: find.info(cloud, "web1"), [("virt.vm_info", ONE)]),
+    "vm_info": ("running", lambda cloud: find.info(cloud, "web1"), [("virt.guest_details", ONE)]),
     "locate": ("running", lambda cloud: find.locate(cloud, "web1"), [("virt.vm_state", ALL)]),
     "shutdown": ("running", power("shutdown", wait_s=60), [("virt.power", ONE)]),
     "force_off": ("running", power("force_off"), [("virt.power", ONE)]),

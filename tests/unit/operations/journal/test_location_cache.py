@@ -146,22 +146,22 @@ def test_who_looks_for_a_guest_keeps_where_it_is(tmp_path):
 def test_all_about_a_running_guest_is_one_job_to_one_host(tmp_path):
     cloud = cloud_with(tmp_path, hv003=WEB1)
     host, found = find.info(cloud, "web1")
-    assert (host, found["web1"]["state"]) == ("hv003", "running")
-    assert cloud.published == [("virt.vm_info", ["hv003"])]
+    assert (host, found.state) == ("hv003", "running")
+    assert cloud.published == [("virt.guest_details", ["hv003"])]
     assert not cloud.unhurried
 
 
 @pytest.mark.parametrize(
     ("hint", "asked_first"),
-    [(None, []), ("hv003", [("virt.vm_info", ["hv003"])]), ("hv099", []), ("hv005", [])],
+    [(None, []), ("hv003", [("virt.guest_details", ["hv003"])]), ("hv099", []), ("hv005", [])],
 )
 def test_all_about_a_guest_that_is_not_where_it_was_seen(tmp_path, hint, asked_first):
     cloud = cloud_with(tmp_path, hint, hv007=WEB1)
     cloud.dead.add("hv005")
     host, found = find.info(cloud, "web1")
-    assert (host, found) == ("hv007", {"web1": WEB1})
+    assert (host, found.to_answer() | WEB1) == ("hv007", found.to_answer())
     every = ("virt.vm_state", cloud.names)
-    assert cloud.published == [*asked_first, every, ("virt.vm_info", ["hv007"])]
+    assert cloud.published == [*asked_first, every, ("virt.guest_details", ["hv007"])]
     assert not cloud.unhurried
 
 
@@ -170,11 +170,12 @@ def test_all_about_a_guest_that_is_not_where_it_was_seen(tmp_path, hint, asked_f
 )
 def test_all_about_a_guest_is_not_what_a_host_says_of_others(tmp_path, said):
     cloud = cloud_with(tmp_path, hv003=WEB1)
-    kept, answers = cloud.virt_vm_info, [said]
-    cloud.virt_vm_info = lambda host, vm_: answers.pop() if answers else kept(host, vm_)
-    assert find.info(cloud, "web1") == ("hv003", {"web1": WEB1})
+    kept, answers = cloud.virt_guest_details, [said]
+    cloud.virt_guest_details = lambda host, vm_: answers.pop() if answers else kept(host, vm_)
+    host, found = find.info(cloud, "web1")
+    assert (host, found.to_answer() | WEB1) == ("hv003", found.to_answer())
     assert [fun for fun, _ in cloud.published] == [
-        "virt.vm_info", "virt.vm_state", "virt.vm_info"
+        "virt.guest_details", "virt.vm_state", "virt.guest_details"
     ]  # fmt: skip
 
 
