@@ -344,6 +344,20 @@ def test_keyboard_alone(page, api):
     page.until(lambda: page.run(focused) == second, "the focus is on its tile again")
 
 
+def test_the_menu_of_a_narrow_window_by_keyboard(inside):
+    focused = "return document.activeElement.textContent"
+    inside.looks(640, 400)
+    for _ in range(2):
+        inside.button("Menu").send_keys(Keys.ENTER)
+        assert inside.run(focused) == "Hosts"
+        press(inside, Keys.ESCAPE)
+        assert inside.run(focused) == "Menu"
+    press(inside, Keys.ENTER, Keys.TAB, Keys.ENTER)
+    inside.until(lambda: inside.run("return document.activeElement.id") == "body", "the view")
+    assert inside.run("return location.hash") == "#guests"
+    assert not inside.call("#views").is_displayed()
+
+
 def test_migrate_by_keyboard_with_the_reasons_first(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).send_keys(Keys.ENTER)
@@ -452,6 +466,43 @@ def test_hardware_is_changed_after_a_check(inside, api):
         *[("update", {**change, "test": True})] * 2, ("update", change),
         ("resize", {**grow, "test": True}), ("resize", grow),
     ]  # fmt: skip
+
+
+def test_devices_are_attached_and_detached_after_a_check(inside, api):
+    name = guest_in(api, "running")
+    inside.run("location.hash = arguments[0]", f"guest/{name}/hardware")
+    for verb in ("attach", "detach"):
+        api.answers[verb] = lambda given: page_api.done(name, f"asked for {sorted(given)}")
+    for adding, fields, word, given in (
+        ("Add a disk…", {"#disk-name": "logs", "#disk-size": "20GiB", "#disk-pool": "images"},
+         "Add", {"disk": "logs", "size": "20GiB", "pool": "images"}),
+        ("Insert an ISO image…", {"#iso": "salt://debian.iso"}, "Insert",
+         {"iso": "salt://debian.iso"}),
+        ("Add an interface…", {"#nic-network": "default"}, "Add",
+         {"network": "default", "model": "virtio"}),
+    ):  # fmt: skip
+        inside.button(adding, "main").click()
+        for field, text in fields.items():
+            inside.fill(field, text)
+        inside.button(word, "dialog").click()
+        inside.until(lambda given=given: ("attach", {"name": name, **given}) in api.calls, adding)
+        assert ("attach", {"name": name, **given, "test": True}) in api.calls
+        inside.until_text("asked for", "main .line.good")
+    inside.button("Add a disk…", "main").click()
+    inside.call("#disk-kind").send_keys("an existing")
+    offered = inside.until(lambda: inside.all("#disk-pool-choices option"), "the host's pools")
+    assert [one.get_attribute("value") for one in offered] == ["images"]
+    assert not inside.call("#disk-size").is_displayed()
+    inside.fill("#disk-source", "old.qcow2")
+    press(inside, Keys.ESCAPE)
+    inside.call("main button[aria-label='Detach vda…']").click()
+    inside.call("#detach-force").click()
+    inside.button("Detach", "dialog").click()
+    inside.until(lambda: ("detach", {"name": name, "disk": "vda", "force": True}) in api.calls, "")
+    inside.call("main button[aria-label='Detach 52:54:00:12:34:56…']").click()
+    api.answers["detach"] = failed(name, "no such interface")
+    inside.button("Detach", "dialog").click()
+    inside.until_text("no such interface", "dialog .line.bad")
 
 
 def test_backups_are_listed_restored_and_their_files_shown(inside, api):
@@ -669,7 +720,8 @@ def test_a_limited_user_sees_what_the_api_gives(page, api):
     page.until_text(f"{USER} may not call virt.certs")
 
 
-LOOKS = {"light": (1280, 800, False), "dark": (1280, 800, True), "phone": (390, 844, False)}
+# 640 pixels are 1280 at 200 %
+LOOKS = {"light": (1280, 800, False), "dark": (640, 400, True), "phone": (390, 844, False)}
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -1,7 +1,7 @@
 // The backups of a guest: take, list, restore, and the files in them.
 
 import { call } from "./api.js";
-import { button, dialog, fill, h, line, say, table } from "./dom.js";
+import { button, dialog, fill, h, hold, line, say, table } from "./dom.js";
 import { age, bytes, number, verdict } from "./model.js";
 import { checked, field, plan_dialog } from "./plan.js";
 import { go } from "./router.js";
@@ -46,13 +46,13 @@ export function backups_tab(context) {
     String(one.backup_id), h("span", { title: one.age_s ? `${age(number(one.age_s))} ago` : null }, String(one.taken_at)), one.target,
     String(one.consistency || ""), one.stored_bytes === undefined ? "" : bytes(one.stored_bytes),
     one.problem ? h("span", { class: "bad" }, String(one.problem)) : h("span", { class: "actions" },
-      button("Files…", () => files(own(), one), "", { "aria-label": `Files of backup ${one.backup_id}…` }),
-      button("Restore as…", () => restore(one), "", { "aria-label": `Restore backup ${one.backup_id} as…` }),
-      button("Replace…", () => replace(one), "danger", { "aria-label": `Replace by backup ${one.backup_id}…` })),
+      button("Files…", () => files(own(), one), "", { "aria-label": `Files of backup ${one.backup_id}…`, "data-name": `files ${one.backup_id}` }),
+      button("Restore as…", () => restore(one), "", { "aria-label": `Restore backup ${one.backup_id} as…`, "data-name": `restore ${one.backup_id}` }),
+      button("Replace…", () => replace(one), "danger", { "aria-label": `Replace by backup ${one.backup_id}…`, "data-name": `replace ${one.backup_id}` })),
   ];
 
   async function show() {
-    fill(list, h("p", { class: "none" }, "…"));
+    if (!list.childElementCount) fill(list, h("p", { class: "none" }, "…"));
     let data;
     try {
       data = await call("backups", { name: own() });
@@ -63,13 +63,13 @@ export function backups_tab(context) {
     const all = Object.entries(data).filter(([, one]) => Array.isArray(one))
       .flatMap(([target, some]) => some.map((one) => ({ ...one, target }))).filter((one) => one.guest === own())
       .sort((a, b) => String(b.taken_at).localeCompare(String(a.taken_at)));
-    fill(tools, refused ? null : button("Back up now", take, "primary"));
-    fill(list,
+    hold(tools, () => fill(tools, refused ? null : button("Back up now", take, "primary", { "data-name": "take" })));
+    hold(list, () => fill(list,
       refused ? h("p", { class: "empty" }, refused.configured === false
         ? "No backup target is configured: set virt:backup:targets on the master, see docs/how-to/backups.md." : String(refused.comment)) : null,
       Object.entries(data.unreachable || {}).map(([target, why]) => h("p", { class: "line bad" }, `${target}: ${why}`)),
       all.length ? table([["number", "taken", "target", "consistency", "stored", ""], ...all.map(row)], `Backups of ${own()}`)
-        : refused ? null : h("p", { class: "empty" }, "No backups. Back up now, or regularly: salt-run virt.backup_due."));
+        : refused ? null : h("p", { class: "empty" }, "No backups. Back up now, or regularly: salt-run virt.backup_due.")));
   }
 
   return { element, draw() {}, show };

@@ -1,6 +1,7 @@
 // The hardware of a guest, and its changes.
 
-import { button, fill, h, table } from "./dom.js";
+import { button, fill, h, hold, table } from "./dom.js";
+import { device_forms } from "./guest_devices.js";
 import { bytes, number, size } from "./model.js";
 import { field, plan_dialog } from "./plan.js";
 
@@ -14,6 +15,8 @@ export function hardware_tab(context) {
     run: (verb, kwarg) => context.change(verb, kwarg, [], true, title), ...more,
   });
 
+  const forms = device_forms(context, ask);
+
   function resources() {
     const { guest } = context;
     const cpu = field("new-cpu", "vCPUs", { kind: "number", min: "1", value: String(guest.vcpus) });
@@ -24,33 +27,36 @@ export function hardware_tab(context) {
     }], { text: "What the running guest cannot take takes effect at its next start; Check tells which." });
   }
 
-  function add_disk() {
-    const name = field("disk-name", "Name", { value: "data" });
-    const length = field("disk-size", "Size", { value: "10GiB", help: "with a unit: 20GiB" });
-    ask("Add a disk", "Add", [name, length], () => ["update", { disks: [{ name: name.value, size: length.value }] }]);
-  }
-
   function grow(target, now) {
     const length = field("disk-size", "New size", { value: now ? bytes(now).replace(" ", "") : "", help: "Disks are never shrunk." });
     ask(`Grow ${target}`, "Grow", [length], () => ["resize", { disk: target, size: length.value }]);
   }
 
-  function detach(target) {
-    ask(`Detach ${target}`, "Detach", [], () => ["update", { detach: [target] }],
-      { danger: true, text: "The disk is not deleted, and can be attached again. The system in the guest must not use it." });
-  }
-
   function disks(guest) {
     const rows = Object.entries(guest.disks).map(([target, one]) => [
       target, one["virtual size"] ? bytes(one["virtual size"]) : "",
-      String(one["file format"] || one.type || ""), h("code", null, String(one.file || one.source || "")),
-      h("span", { class: "actions" },
-        button("Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
-        button("Detach…", () => detach(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })),
+      is_drive(one) ? String(one.type) : String(one["file format"] || one.type || ""), h("code", null, String(one.file || one.source || "")),
+      h("span", { class: "actions" }, is_drive(one)
+        ? button("Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
+        : [button("Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
+          button("Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
     ]);
     return rows.length ? table([["disk", "size", "format", "file", ""], ...rows], `Disks of ${guest.name}`)
       : h("p", { class: "none" }, "none");
   }
+
+  function nics(guest) {
+    const rows = Object.entries(guest.nics).map(([mac, one]) => [
+      h("code", null, mac), Object.values(one.source || {}).map(String).join(" "), String(one.type || ""),
+      String(one.model || ""), h("span", { class: "actions" },
+        button("Detach…", () => forms.detach_interface(mac), "danger", { "aria-label": `Detach ${mac}…`, "data-name": `detach ${mac}` })),
+    ]);
+    return rows.length ? table([["MAC address", "network", "kind", "model", ""], ...rows], `Network of ${guest.name}`)
+      : h("p", { class: "none" }, "none");
+  }
+
+  const add = (guest, ...buttons) => (guest.state === "gone" ? null : h("div", { class: "actions" },
+    buttons.map(([text, open]) => button(text, open, "", { "data-name": text }))));
 
   return {
     element,
@@ -58,29 +64,18 @@ export function hardware_tab(context) {
       const print = JSON.stringify([guest.vcpus, guest.memory, guest.memory_now, guest.disks, guest.nics, guest.pending, guest.state]);
       if (print === drawn) return;
       drawn = print;
-      const held = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
-      fill(element,
+      hold(element, () => fill(element,
         guest.pending.length ? h("section", { class: "notice" }, h("h3", null, "Changes at the next start"),
           h("ul", null, guest.pending.map((one) => h("li", null, one)))) : null,
         h("h3", null, "CPUs and memory"),
         table([["vCPUs", "memory", "memory now", ""], [guest.vcpus, size(guest.memory), size(guest.memory_now),
           h("span", { class: "actions" }, guest.state === "gone" ? null : button("Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
         h("h3", null, "Disks"), disks(guest),
-        h("div", { class: "actions" }, guest.state === "gone" ? null : button("Add a disk…", add_disk, "", { "data-name": "add" })),
-        h("h3", null, "Network"), nics(guest));
-      const again = held && [...element.querySelectorAll("button")].find((one) => one.dataset.name === held);
-      if (again) again.focus();
+        add(guest, ["Add a disk…", forms.disk], ["Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => is_drive(guest.disks[one])))]),
+        h("h3", null, "Network"), nics(guest), add(guest, ["Add an interface…", forms.interface])));
     },
   };
 }
 
+const is_drive = (disk) => disk.type === "cdrom" || disk.type === "floppy";
 const size_text = (mib) => (mib % 1024 ? `${Math.round(mib)}MiB` : `${mib / 1024}GiB`);
-
-function nics(guest) {
-  const rows = Object.entries(guest.nics).map(([mac, one]) => [
-    h("code", null, mac), Object.values(one.source || {}).map(String).join(" "), String(one.type || ""),
-    String(one.model || ""),
-  ]);
-  return rows.length ? table([["MAC address", "network", "kind", "model"], ...rows], `Network of ${guest.name}`)
-    : h("p", { class: "none" }, "none");
-}

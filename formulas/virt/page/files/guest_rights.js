@@ -1,7 +1,7 @@
 // The owner and the labels of a guest, which rights refer to.
 
 import { LoggedOut } from "./api.js";
-import { button, facts, fill, h } from "./dom.js";
+import { button, facts, h, update } from "./dom.js";
 import { field, plan_dialog } from "./plan.js";
 import { look, records } from "./records.js";
 
@@ -28,7 +28,7 @@ export function rights_tab(context) {
   }
 
   function draw() {
-    fill(element, facts([["Owner", records.owner.get(own()) || "none"],
+    update(element, facts([["Owner", records.owner.get(own()) || "none"],
       ["Labels", labels_of().length ? labels_of().map((one) => h("span", { class: "badge" }, one)) : "none"]]),
       h("div", { class: "actions" }, button("Owner…", owner), button("Labels…", labels)),
       h("p", { class: "none" }, "Who may do what is configured in virt:rights on the master: see docs/how-to/rights.md."));

@@ -1,7 +1,7 @@
 // The snapshots of a guest, as a tree.
 
 import { call } from "./api.js";
-import { button, fill, h, sure } from "./dom.js";
+import { button, fill, h, hold, sure } from "./dom.js";
 import { verdict } from "./model.js";
 
 /** Kinds of snapshots: their label, and the arguments of virt.snapshot. */
@@ -41,19 +41,20 @@ export function snapshots_tab(context) {
   const item = (one, all) => h("li", null,
     h("div", { class: "row" }, h("strong", null, one.name), one.current ? h("span", { class: "badge good" }, "current") : null,
       h("small", null, snapshot_words(one)), one.description ? h("p", null, String(one.description)) : null,
-      h("span", { class: "actions" }, button("Revert…", () => back(one.name)), button("Delete…", () => remove(one.name), "danger"))),
+      h("span", { class: "actions" }, button("Revert…", () => back(one.name), "", { "aria-label": `Revert to ${one.name}…`, "data-name": `revert ${one.name}` }),
+        button("Delete…", () => remove(one.name), "danger", { "aria-label": `Delete ${one.name}…`, "data-name": `delete ${one.name}` }))),
     branch(all.filter((other) => other.parent === one.name && other !== one), all));
   const branch = (some, all) => (some.length ? h("ul", null, some.map((one) => item(one, all))) : null);
 
   async function show() {
-    fill(list, h("li", { class: "none" }, "…"));
+    if (!list.childElementCount) fill(list, h("li", { class: "none" }, "…"));
     const answer = await call("snapshots", { name: own() }).then((data) => verdict(data, own()))
       .catch((exc) => ({ result: false, comment: exc.message }));
     const known = snapshots_in(answer);
     const names = new Set(known.map((one) => one.name));
     const roots = known.filter((one) => !names.has(one.parent) || one.parent === one.name);
-    fill(list, roots.length ? roots.map((one) => item(one, known))
-      : h("li", { class: "empty" }, answer.result === false ? answer.comment : "No snapshots. A snapshot keeps the present state of the guest, to which you can revert."));
+    hold(list, () => fill(list, roots.length ? roots.map((one) => item(one, known))
+      : h("li", { class: "empty" }, answer.result === false ? answer.comment : "No snapshots. A snapshot keeps the present state of the guest, to which you can revert.")));
   }
 
   return { element, draw() {}, show };

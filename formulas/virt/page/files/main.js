@@ -48,13 +48,20 @@ function navigation() {
   const unfold = (is_open) => {
     menu.setAttribute("aria-expanded", String(is_open));
     element.classList.toggle("open", is_open);
+    if (is_open) (element.querySelector("[aria-current]") || element.querySelector("a")).focus();
   };
-  element.addEventListener("click", (event) => { if (event.target.closest("a")) unfold(false); });
-  element.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !element.classList.contains("open")) return;
+  element.addEventListener("click", (event) => {
+    if (!event.target.closest("a") || !element.classList.contains("open")) return;
+    document.activeElement.blur(); // the view that follows gets the focus
     unfold(false);
-    menu.focus();
   });
+  for (const one of [element, menu]) {
+    one.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !element.classList.contains("open")) return;
+      unfold(false);
+      menu.focus();
+    });
+  }
   return { element, menu, links, counts };
 }
 

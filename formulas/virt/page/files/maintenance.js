@@ -1,7 +1,7 @@
 // Maintenance of hosts: no new guests, evacuation, and the return of the guests.
 
 import { call, LoggedOut } from "./api.js";
-import { button, dialog, fill, h, line, say, table } from "./dom.js";
+import { button, dialog, fill, h, hold, line, say, table } from "./dom.js";
 import { counted, fits, verdict } from "./model.js";
 import { href } from "./router.js";
 import { empty } from "./sheet.js";
@@ -25,24 +25,24 @@ export function maintenance_view(page) {
       fill(body, state.at ? empty("No hosts", "No minion matches virt:hosts of the master's configuration.") : h("p", { class: "none" }, "Querying …"));
       return;
     }
-    fill(body, table([["host", "state", "guests", ""], ...shown.map((host) => row(host, page))], "Hosts and their maintenance"));
+    hold(body, () => fill(body, table([["host", "state", "guests", ""], ...shown.map((host) => row(host, page))], "Hosts and their maintenance")));
   }
 
   return { element, draw };
 }
 
 function row(host, page) {
-  const name = h("a", { href: href("host", host.name) }, host.name);
+  const name = h("a", { href: href("host", host.name), "data-name": `host ${host.name}` }, host.name);
   const guests = `${host.running} of ${counted(host.guests.length, "guest")} running`;
   if (host.error) return [name, h("span", { class: "badge bad" }, "not responding"), "", host.error];
   const actions = host.maintenance ? [
     button("End maintenance…", () => maintenance_dialog(host, false, page), "", { "data-name": `off ${host.name}` }),
-    button("Migrate back…", () => plan_dialog("restore", host, page)),
+    button("Migrate back…", () => plan_dialog("restore", host, page), "", { "data-name": `restore ${host.name}` }),
   ] : [
     button("Start maintenance…", () => maintenance_dialog(host, true, page), "", { "data-name": `on ${host.name}` }),
   ];
   return [name, host.maintenance ? [h("span", { class: "badge warn" }, "in maintenance"), ` ${host.maintenance}`] : h("span", { class: "badge good" }, "in service"),
-    guests, h("div", { class: "actions" }, actions, host.guests.length ? button("Evacuate…", () => plan_dialog("evacuate", host, page), "danger") : null)];
+    guests, h("div", { class: "actions" }, actions, host.guests.length ? button("Evacuate…", () => plan_dialog("evacuate", host, page), "danger", { "data-name": `evacuate ${host.name}` }) : null)];
 }
 
 function maintenance_dialog(host, on, page) {

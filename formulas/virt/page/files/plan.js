@@ -4,15 +4,25 @@ import { call } from "./api.js";
 import { button, dialog, fill, h, line, say, table } from "./dom.js";
 import { verdict } from "./model.js";
 
-/** A field of the form. kind: of the input, or a list of [value, label]. */
-export function field(id, label, { kind = "text", help = "", ...more } = {}) {
+/** A field of the form. kind: of the input, or a list of [value, label]. choices: a promise of such a
+ * list, which the input offers. */
+export function field(id, label, { kind = "text", help = "", choices = null, ...more } = {}) {
   const input = Array.isArray(kind)
     ? h("select", { id }, kind.map(([value, text]) => h("option", { value }, text)))
     : h("input", { id, type: kind, autocomplete: "off", ...more });
   if (Array.isArray(kind) && more.value !== undefined) input.value = more.value;
   const row = kind === "checkbox" ? h("label", { class: "tick", for: id }, input, label)
     : h("div", { class: "field" }, h("label", { for: id }, label), input);
-  if (help) row.append(h("small", null, help));
+  if (help) {
+    row.append(h("small", { id: `${id}-help` }, help));
+    input.setAttribute("aria-describedby", `${id}-help`);
+  }
+  if (choices) {
+    const list = h("datalist", { id: `${id}-choices` });
+    input.setAttribute("list", list.id);
+    row.append(list);
+    choices.then((all) => fill(list, all.map(([value, text]) => h("option", { value }, text))));
+  }
   return { input, row, get value() { return kind === "checkbox" ? input.checked : input.value.trim(); } };
 }
 
