@@ -143,9 +143,9 @@ def defined(
         of its ``disks``; otherwise each changed setting with ``old``, ``new`` and ``live`` (whether
         a running guest gets it immediately)
 
-    Further parameters: ``os``, ``machine``, ``rng``, ``watchdog``, ``memballoon``, ``guest_agent``,
-    ``pcie_ports``, ``kvm_hidden``, ``enable_vnc``, ``serial_type``. ``null`` in a dictionary
-    removes that setting. Any other parameter is an error.
+    Further parameters: ``os``, ``machine``, ``inputs``, ``rng``, ``watchdog``,
+    ``memballoon``, ``guest_agent``, ``pcie_ports``, ``kvm_hidden``, ``enable_vnc``,
+    ``serial_type``. ``null`` in a dictionary removes that setting. Any other parameter is an error.
 
     .. code-block:: yaml
 

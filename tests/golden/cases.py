@@ -426,6 +426,10 @@ DOMAINS = {
             "machine": "q35",
         },
     ),
+    "inputs": ("qemu", "qemu-kvm-domain", {"graphics": "vnc", "inputs": [
+        "tablet", {"type": "keyboard", "bus": "virtio"},
+        {"type": "evdev", "source": "/dev/input/event3", "grab": True, "repeat": True},
+    ]}),
     "clock-local": ("qemu", "qemu-kvm-domain", {"clock": {"adjustment": 3600, "utc": False}}),
     "clock-zone": ("qemu", "qemu-kvm-domain", {"clock": {"timezone": "CEST"}}),
     "clock-timers": (

@@ -33,8 +33,8 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     has_model_name = is_given(spec.model) and is_given(spec.model.name)
     _mode("custom" if has_model_name and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
-    if domain.vcpu.maximum != before:
-        _topology(spec, domain)
+    if domain.vcpu.maximum != before and not spec.topology:
+        fit_topology(domain)
     for cell in domain.cpu.cells:
         beyond = numbers(cell.cpus or "") - set(range(domain.vcpu.maximum or 0))
         if beyond:
@@ -74,10 +74,13 @@ def _mode(mode: str | None, cpu: Cpu) -> None:
         cpu.migratable = None
 
 
-def _topology(spec: CpuSpec, domain: Domain) -> None:
+def fit_topology(domain: Domain) -> None:
     """Adapt the topology to another number of CPUs: libvirt requires that they match."""
     cpu, maximum = domain.cpu, domain.vcpu.maximum
-    if not cpu.sockets or not maximum or spec.topology:
+    if not cpu.sockets or not maximum:
+        return
+    if (cpu.sockets, cpu.dies or 1, cpu.clusters or 1, cpu.threads or 1) == (1, 1, 1, 1):
+        cpu.cores = maximum  # a guest of one socket keeps it
         return
     each = (cpu.dies or 1) * (cpu.clusters or 1) * (cpu.cores or 1) * (cpu.threads or 1)
     if maximum % each:

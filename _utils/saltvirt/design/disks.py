@@ -130,7 +130,7 @@ def build(spec: DiskSpec, domain: Domain, context: Context, used_targets: set[st
 
 def _direct(spec: DiskSpec, disk: Disk, source: Source, context: Context) -> None:
     """Bypass the host's cache for a block device: the guest has a cache of its own."""
-    if context.qemu and source.kind == "block":
+    if context.qemu and source.block:
         disk.cache = "none"
         if spec.io is None:
             disk.io = "native"

@@ -20,6 +20,7 @@ from saltvirt.design import (
     guest_os,
     hostdevs,
     identity,
+    input_devices,
     memory,
     nics,
     numatune,
@@ -244,6 +245,7 @@ def _settings(spec: GuestSpec, domain: Domain, context: Context) -> None:
     features.apply(spec.features, domain, context)
     clock.apply(spec.clock, domain, context)
     graphics.apply(spec.graphics, domain, context)
+    input_devices.apply(spec, domain, context)
     chardevs.apply(spec, domain, context)
     devices.apply(spec, domain, context)
     platform_devices.apply(spec, domain, context)
@@ -275,7 +277,7 @@ def _defaults(spec: GuestSpec, domain: Domain, context: Context) -> None:
     chardevs.default(domain, context)
     chardevs.agent(domain, context, spec.guest_agent)
     devices.default(domain, context, spec)
-    graphics.inputs(domain, context)
+    input_devices.default(spec, domain, context)
     domain.record.version = RECORD_VERSION
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saltvirt.design.caps import X86
 from saltvirt.design.chardevs import EVERYWHERE, OPEN
 from saltvirt.design.put import put
 from saltvirt.errors import Unsupported
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.xml.devices.chardev import Channel
-from saltvirt.xml.devices.controller import Controller
 from saltvirt.xml.devices.graphics import Graphics, Listen
-from saltvirt.xml.devices.input import Input
 from saltvirt.xml.devices.video import Video
 
 if TYPE_CHECKING:
@@ -115,18 +112,6 @@ def _without_spice(domain: Domain) -> None:
         for item in view:
             if item.type == word:
                 view.remove(item)
-
-
-def inputs(domain: Domain, context: Context) -> None:
-    """Add pointing device and keyboard for the display of a new guest. A tablet reports absolute
-    positions, so that the pointer is where the client shows it. x86 has a PS/2 keyboard."""
-    if not context.qemu or not len(domain.graphics) or len(domain.inputs):
-        return
-    if not any(item.type == "usb" for item in domain.controllers):
-        domain.controllers.append(Controller(type="usb", model="qemu-xhci"))
-    kinds = ("tablet",) if context.guest.arch in X86 else ("keyboard", "tablet")
-    for kind in kinds:
-        domain.inputs.append(Input(type=kind, bus="usb"))
 
 
 def video(domain: Domain, context: Context) -> None:

@@ -48,6 +48,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         _clock(spec, domain, context)
         if context.qemu and context.guest.arch in X86:
             _enlighten(spec, domain, context)
+            _one_socket(spec, domain)
 
 
 def _clock(spec: GuestSpec, domain: Domain, context: Context) -> None:
@@ -88,6 +89,14 @@ def _enlighten(spec: GuestSpec, domain: Domain, context: Context) -> None:
             setattr(domain.features, prop, True)
     if domain.features.hyperv_spinlocks and not domain.features.hyperv_spinlocks_retries:
         domain.features.hyperv_spinlocks_retries = RETRIES
+
+
+def _one_socket(spec: GuestSpec, domain: Domain) -> None:
+    """Put all CPUs into one socket: Windows for desktops uses at most two. With NUMA, the cells
+    decide."""
+    cpu = domain.cpu
+    if spec.cpu.topology is None and not cpu.sockets and not len(cpu.cells):
+        cpu.sockets, cpu.cores, cpu.threads = 1, domain.vcpu.maximum, 1
 
 
 def _advise(spec: GuestSpec, domain: Domain, context: Context) -> None:

@@ -22,10 +22,11 @@ Location = tuple[str | None, ...]
 class Source:
     """A file or block device (``path``), a volume of a pool, or a resource on a server.
 
-    format: the image's format (qcow2, raw). created: Salt Virt created it, so it may be deleted
-    with the guest. ``path`` may be given in addition to a pool's volume, to find a disk that uses
-    the path. direct: the definition refers to a pool's volume by its path or server, because
-    libvirt does not accept the pool. cache: the cache mode of a new disk, if its DiskSpec has none.
+    block: also of a pool's volume. format: the image's format (qcow2, raw). created: Salt Virt
+    created it, so it may be deleted with the guest. ``path`` may be given in addition to a pool's
+    volume, to find a disk that uses the path. direct: the definition refers to a pool's volume by
+    its path or server, because libvirt does not accept the pool. cache: the cache mode of a new
+    disk, if its DiskSpec has none.
     """
 
     path: str | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from saltvirt.design.source import disk_locations
 from saltvirt.diff import normal
 from saltvirt.diff.change import Change
+from saltvirt.xml.devices.input import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -354,8 +355,8 @@ def _required_devices(name: str, new: list[Any], old: list[Any]) -> Iterator[Cha
             yield Change(name, name, None, _text(device), "attach", live, _text(device))
         else:
             unmatched.remove(hit)
-    if name == "channels":
-        for device in unmatched:
+    for device in unmatched:
+        if name == "channels" or (name == "inputs" and device.bus not in BUILT_IN):
             yield Change(name, name, _text(device), None, "detach", xml=_text(device))
 
 

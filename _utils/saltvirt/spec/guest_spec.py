@@ -17,6 +17,8 @@ from saltvirt.spec.filesystem import FilesystemSpec
 from saltvirt.spec.filesystem import parse as parse_filesystems
 from saltvirt.spec.graphics import GraphicsSpec, parse_graphics
 from saltvirt.spec.hostdev import HostDeviceSpec
+from saltvirt.spec.input import InputSpec
+from saltvirt.spec.input import parse as parse_inputs
 from saltvirt.spec.memory import MemorySpec, parse_memory
 from saltvirt.spec.nic import NicSpec
 from saltvirt.spec.numatune import NumaTuneSpec
@@ -86,6 +88,7 @@ class GuestSpec:
     on_reboot: str | None = _key(_optional(values.choice(*ON_STOP)))
     on_crash: str | None = _key(_optional(values.choice(*ON_CRASH)))
     graphics: GraphicsSpec | None = _key(parse_graphics)
+    inputs: list[InputSpec] | None = _key(_optional(parse_inputs))
     serials: list[chardev.CharSpec] | None = _key(chardev.parse)
     consoles: list[chardev.CharSpec] | None = _key(chardev.parse)
     host_devices: list[HostDeviceSpec] | None = _key(

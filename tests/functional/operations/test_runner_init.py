@@ -74,7 +74,7 @@ REACHES = {
 # who makes, fetches, seeds or starts the guest gets these; or they take QEMU or a device to show
 DELIVERED = {
     "approve_key", "autosign_grains", "autostart", "config", "enable_qcow", "grains",
-    "guest_agent", "host_devices",
+    "guest_agent", "host_devices", "inputs",
     "image_hash", "install", "machine", "overlay", "pcie_ports", "pillar", "priv_key",
     "filesystems", "iommu", "panic", "scsi_controller", "sound", "sysinfo", "video", "vsock",
     "pub_key", "saltenv", "seed", "seed_cmd", "start", "startup_states", "user_data",

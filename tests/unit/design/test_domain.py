@@ -192,6 +192,21 @@ def test_a_block_device_bypasses_the_cache_of_the_host(source_file, more, expect
     assert (disk.cache, disk.io) == expected
 
 
+@pytest.mark.parametrize(
+    ("block", "given", "expected"),
+    [
+        (True, {}, ("none", "native")),
+        (True, {"cache": "writeback"}, ("writeback", None)),
+        (False, {}, (None, None)),
+    ],
+)
+def test_a_pool_of_block_devices_bypasses_the_cache_of_the_host(block, given, expected):
+    source = Source(pool="vg", volume="web1_system", format="raw", created=True, block=block)
+    spec = guest.parse("web1", 1, 512, disks=[{"name": "system", "pool": "vg", **given}])
+    (disk,) = domain.build(spec, host(), made(system=source)).disks
+    assert (disk.type, disk.cache, disk.io) == ("volume", *expected)
+
+
 def test_native_io_needs_no_cache():
     (disk,) = build(disks=[{"name": "system", "io": "native"}]).disks
     assert (disk.io, disk.cache) == ("native", "none")

@@ -66,6 +66,7 @@ def test_windows():
     )
     assert (built.disks[0].bus, built.interfaces[0].model) == ("sata", "e1000")
     assert (built.record.os, built.osinfo_id) == ("windows", None)
+    assert (built.cpu.sockets, built.cpu.cores, built.cpu.threads) == (1, 2, 1)
     assert made(machine="q35").interfaces[0].model == "e1000e"
 
 

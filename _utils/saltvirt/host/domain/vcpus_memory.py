@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.design import cpu
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import placement_facts
 from saltvirt.host.provision import admission
 from saltvirt.placement import facts
 from saltvirt.placement import resources as resources_module
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
@@ -98,5 +100,23 @@ def set_vcpus(
     with connection.translated(f"set the vCPUs of {dom.name()}"):
         flag = libvirt.VIR_DOMAIN_VCPU_MAXIMUM
         maximum = dom.maxVcpus() if dom.isActive() else vcpus
-        _apply(dom, dom.setVcpusFlags, vcpus, maximum=maximum, maximum_flag=flag, config=config)
+
+        def change(count: int, flags: int) -> None:
+            if flags & flag:
+                _fit_topology(dom, count)
+            dom.setVcpusFlags(count, flags)
+
+        _apply(dom, change, vcpus, maximum=maximum, maximum_flag=flag, config=config)
     return True
+
+
+def _fit_topology(dom: libvirt.virDomain, vcpus: int) -> None:
+    """Define the domain with a topology for this number of vCPUs: libvirt refuses a maximum that
+    does not match it."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+    definition = Domain.fromstring(dom.XMLDesc(flags))
+    if definition.cpu.sockets and definition.vcpu.maximum != vcpus:
+        definition.vcpu.maximum, definition.vcpu.current = vcpus, None
+        definition.vcpus = []
+        cpu.fit_topology(definition)
+        dom.connect().defineXML(definition.tostring())

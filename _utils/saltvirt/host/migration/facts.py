@@ -171,6 +171,8 @@ def _hostdevs(root: Element) -> tuple[str, ...]:
     interface of its own type."""
     devices = [_hostdev(dev) for dev in root.iterfind("devices/hostdev")]
     nics = root.iterfind("devices/interface[@type='hostdev']")
+    inputs = root.iterfind("devices/input[@type='evdev']/source")
+    devices += [f"input {source.get('dev')}" for source in inputs]
     return (*devices, *(f"network interface {_nic(nic).mac}" for nic in nics))
 
 

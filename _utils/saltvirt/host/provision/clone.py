@@ -80,7 +80,8 @@ def _shared_resources(devices: Element) -> Iterator[str]:
                 yield f"the {node.get('type')} {endpoint} of a serial port or channel"
         for log in node.findall("log"):
             yield f"the log {log.get('file')}"
-    hostdevs = [*devices.findall("hostdev"), *devices.findall("interface[@type='hostdev']")]
+    hostdevs = [*devices.findall("hostdev"), *devices.findall("input[@type='evdev']")]
+    hostdevs += [*devices.findall("interface[@type='hostdev']")]
     if hostdevs:
         yield "devices of the host"
 

@@ -59,7 +59,8 @@ class DiskBuild:
     deleted. format: raw, qcow2, …, or None if QEMU does not choose it. path: its path, or None for
     a pool volume that does not exist yet, or on a server. image: the source, once it is fetched.
     write: a function that fills the path instead. direct: the Source of a pool volume for guests
-    that cannot refer to pools. shared: whether other hosts reach its file system.
+    that cannot refer to pools. shared: whether other hosts reach its file system. block: whether it
+    is in a pool of block devices.
     """
 
     spec: DiskSpec
@@ -72,6 +73,7 @@ class DiskBuild:
     write: Callable[[str], object] | None = None
     direct: Source | None = None
     shared: bool = False
+    block: bool = False
 
     @property
     def source(self) -> Source | None:
@@ -79,7 +81,7 @@ class DiskBuild:
         if self.direct:
             source = replace(self.direct, pool=self.pool, volume=self.volume)
         elif self.pool:
-            source = Source(pool=self.pool, volume=self.volume)
+            source = Source(pool=self.pool, volume=self.volume, block=self.block)
         elif self.path:
             source = Source(path=self.path, block=existing_disk.is_block(self.path))
         else:

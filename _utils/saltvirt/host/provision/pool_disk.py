@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _FILES = ("dir", "fs", "netfs")
 _BLOCK = ("logical", "disk", "zfs")
+# their volumes are block devices of the host
+_DEVICES = (*_BLOCK, "scsi", "mpath", "iscsi")
 
 
 class DiskBuildArgs(TypedDict, total=False):
@@ -37,6 +39,7 @@ class DiskBuildArgs(TypedDict, total=False):
     pool: str
     volume: str
     direct: Source | None
+    block: bool
     path: str
     format: str
     make: bool
@@ -106,6 +109,7 @@ def plan(
         )
     direct = pool_source.direct(conn, pool, volume, xen)
     arguments: DiskBuildArgs = {"pool": pool_name, "volume": volume, "direct": direct}
+    arguments["block"] = kind in _DEVICES
     if existing_volume is not None:
         path = existing_volume.path()
         format_name = (

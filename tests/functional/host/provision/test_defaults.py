@@ -3,6 +3,9 @@ nothing, and an existing guest does not get them."""
 
 import pytest
 
+from saltvirt import errors
+from saltvirt.host.provision.update import stored
+from saltvirt.spec import guest
 from saltvirt.xml.domain.domain import Domain
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import NIC, SYSTEM, host  # noqa: F401
@@ -33,6 +36,55 @@ def test_requested_timers_are_complete(host):  # noqa: F811
     defined = Domain.fromstring(host.conn.lookupByName("g1").XMLDesc(0))
     assert timers(defined) == [("hpet", None, True)]
     assert host.update(clock=clock)["changes"] == []
+
+
+POINTER = {"inputs": ["tablet", {"type": "keyboard", "bus": "virtio"}]}
+
+
+def inputs(domain):
+    return sorted((item.type, item.bus) for item in domain.inputs if item.bus != "ps2")
+
+
+def test_inputs(host):  # noqa: F811
+    host.init(graphics="vnc", **POINTER)
+    assert inputs(host.running()) == [("keyboard", "virtio"), ("tablet", "usb")]
+    assert host.update(**POINTER)["changes"] == []
+    answer = host.update(inputs=["tablet", {"type": "mouse", "bus": "ps2"}])
+    assert [change["path"] for change in answer["changes"]] == ["inputs"]
+    assert any("inputs" in text for text in answer["pending"])
+    assert host.update(inputs=["tablet"])["changes"] == []
+    assert len(host.update(inputs=[])["changes"]) == 1
+    assert host.update(inputs=[])["changes"] == []
+    assert host.update(graphics="vnc")["changes"] == []
+
+
+def test_an_input_device_of_the_host(host):  # noqa: F811
+    keyboard = {"type": "evdev", "source": "/dev/input/event3", "grab": True, "repeat": True}
+    host.init(inputs=[keyboard], start=False)
+    assert host.update(inputs=[keyboard])["changes"] == []
+    (device,) = [item for item in stored(host.conn.lookupByName("g1")).inputs if item.source_dev]
+    assert (device.type, device.source_dev, device.grab, device.repeat) == (
+        "evdev", "/dev/input/event3", "all", True,
+    )  # fmt: skip
+    assert host.update(inputs=[{**keyboard, "grab": False}])["changes"]
+    assert host.update(inputs=[{**keyboard, "grab": False}])["changes"] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("tablet", "inputs must be a list"),
+        (["tabelt"], "did you mean 'tablet'|tabelt"),
+        (["tablet", {"type": "tablet"}], "tablet is requested twice"),
+        ([{"type": "tablet", "bus": "ps2"}], "a tablet is on the bus usb or virtio"),
+        ([{"type": "evdev"}], "source is missing"),
+        ([{"type": "mouse", "source": "/dev/x"}], "source is for type evdev"),
+        ([{"bus": "usb"}], "type is missing"),
+    ],
+)
+def test_inputs_that_cannot_be(wrong, message):
+    with pytest.raises(errors.InvalidInput, match=message):
+        guest.parse("g1", update=True, inputs=wrong)
 
 
 def test_an_existing_guest_does_not_get_the_defaults(host):  # noqa: F811

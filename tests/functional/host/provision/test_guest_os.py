@@ -1,6 +1,8 @@
 """``os`` of a guest on a private libvirtd: QEMU starts with what it sets, a second apply changes
 nothing, and an unknown system is refused before anything is changed."""
 
+import functools
+
 import pytest
 
 pytest.importorskip("libvirt")
@@ -103,3 +105,23 @@ def test_a_clone_is_of_the_same_system(host):  # noqa: F811
     assert host.modules["virt.update"]("g2", hypervisor_features={"hyperv-spinlocks": False})
     host.modules["virt.rename"]("g2", "g3")
     assert host.modules["virt.update"]("g3", os="windows")["changes"] == []
+
+
+def topology(host):  # noqa: F811
+    cpu = stored(host.conn.lookupByName("g1")).cpu
+    return cpu.sockets, cpu.cores, cpu.threads
+
+
+def test_windows_has_one_socket(host):  # noqa: F811
+    change = functools.partial(host.modules["virt.setvcpus"], "g1", config=True, overcommit=True)
+    host.init(os="windows", cpu={"maximum": 4, "current": 2}, overcommit=True)
+    assert topology(host) == (1, 4, 1)
+    assert host.update(cpu=6, os="windows", overcommit=True)["definition"]
+    assert topology(host) == (1, 6, 1)
+    assert host.update(cpu=6, os="windows")["changes"] == []
+    assert change(3) is True
+    assert (topology(host), stored(host.conn.lookupByName("g1")).vcpu.maximum) == ((1, 3, 1), 3)
+    host.update(cpu={"topology": {"sockets": 3, "cores": 1, "threads": 1}})
+    assert host.update(os="windows")["changes"] == []
+    assert change(5) is True
+    assert topology(host) == (5, 1, 1)
