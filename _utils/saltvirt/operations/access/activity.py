@@ -13,6 +13,7 @@ from saltvirt.fleet import requester
 from saltvirt.operations.core.result import Answer
 from saltvirt.operations.journal import activity_log
 from saltvirt.operations.journal.activity_log import LogEntry
+from saltvirt.rights import confidential
 
 # verbs that change nothing
 QUERIES = frozenset({
@@ -39,16 +40,18 @@ def recorded(
     if verb in QUERIES or "cachedir" not in opts:
         return call()
     call_entry = _CallEntry(opts, verb, bound.arguments, injected)
-    try:
-        answer = call()
-    except _REFUSED:
-        raise
-    except Exception as exc:
-        text = exc.text if isinstance(exc, errors.VirtError) else f"internal error: {exc!r}"
-        subject = bound.arguments.get("name") or bound.arguments.get("host")
-        call_entry.record([(None if subject is None else str(subject), False, text, None)])
-        raise
-    call_entry.record(_results(answer))
+    with confidential.collect() as redactions:
+        try:
+            answer = call()
+        except _REFUSED:
+            raise
+        except Exception as exc:
+            text = exc.text if isinstance(exc, errors.VirtError) else f"internal error: {exc!r}"
+            subject = bound.arguments.get("name") or bound.arguments.get("host")
+            outcome = (None if subject is None else str(subject), False, text, None)
+            call_entry.record([outcome], redactions)
+            raise
+    call_entry.record(_results(answer), redactions)
     return answer
 
 
@@ -72,15 +75,31 @@ class _CallEntry:
         self._opts, self._verb, self._arguments = opts, verb, arguments
         self._user, self._start_s = _user(opts, injected), time.monotonic()
 
-    def record(self, outcomes: Iterator[_Outcome] | list[_Outcome]) -> None:
-        entries = [self._entry(*outcome) for outcome in outcomes]
+    def record(
+        self,
+        outcomes: Iterator[_Outcome] | list[_Outcome],
+        redactions: list[confidential.Redaction],
+    ) -> None:
+        """Append entries to the log. redactions: what the call has said of other guests."""
+        entries = [
+            self._entry(subject, result, comment, host, confidential.redact(comment, redactions))
+            for subject, result, comment, host in outcomes
+        ]
         if entries:
             activity_log.append(self._opts, entries)
 
-    def _entry(self, subject: str | None, result: bool, comment: object, host: object) -> LogEntry:
+    def _entry(
+        self,
+        subject: str | None,
+        result: bool,
+        comment: object,
+        host: object,
+        public_comment: object,
+    ) -> LogEntry:
         new = self._arguments.get("new")
         is_host = subject is not None and subject == self._arguments.get("host")
         is_about_host = is_host and "name" not in self._arguments
+        is_private = self._verb in PRIVATE or public_comment == comment
         return LogEntry(
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             seconds=round(time.monotonic() - self._start_s, 1),
@@ -91,6 +110,7 @@ class _CallEntry:
             result=result,
             comment="" if self._verb in PRIVATE else activity_log.shorten(comment),
             new=new if isinstance(new, str) and new != subject else None,
+            public_comment=None if is_private else activity_log.shorten(public_comment),
         )
 
 

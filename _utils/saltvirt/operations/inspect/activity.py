@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, units
@@ -10,19 +11,21 @@ from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.system import file_lock
 
 MAX_ENTRIES = 10_000
-# verbs after which a name belongs to nobody
-_REMOVING = ("purge",)
+# verbs after which a name belongs to nobody, and which give it to a new guest
+_REMOVING, _MAKING = ("purge", "rename"), ("init",)
 
 
 def listing(
     opts: file_lock.Opts, name: str | None, limit: object, current_guest: bool
 ) -> dict[str, Any]:
     """Return the answer of the runner: the newest entries, the newest last. name: of a guest or a
-    host, or a pattern. current_guest: only what happened since a previous guest of that name was
-    removed. Raises InvalidInput."""
-    entries = activity_log.read(opts, _count(limit), name)
+    host, or a pattern. current_guest: for a user with limited rights: only what happened to the
+    guest that has the name now, without what comments say of other guests. Raises InvalidInput."""
+    count = _count(limit)
+    entries = activity_log.read(opts, MAX_ENTRIES if current_guest else count, name)
     if current_guest:
-        entries = _since_removal(entries)
+        entries = [_public(entry) for entry in _of_current_guest(entries, name)][-count:]
+    entries = [replace(entry, public_comment=None) for entry in entries]
     return {
         "log": {
             "title": _title(len(entries), name),
@@ -42,11 +45,26 @@ def _count(limit: object) -> int:
     return count
 
 
-def _since_removal(entries: list[LogEntry]) -> list[LogEntry]:
-    removed = [
-        index for index, entry in enumerate(entries) if entry.verb in _REMOVING and entry.result
-    ]
-    return entries[removed[-1] + 1 :] if removed else entries
+def _of_current_guest(entries: list[LogEntry], name: str | None) -> list[LogEntry]:
+    """Return the entries about the guest that has the name now: not those of a previous guest of
+    the name, nor of a host."""
+    current: list[LogEntry] = []
+    for entry in entries:
+        if entry.guest is None:
+            continue
+        is_new = entry.guest == name and entry.verb in _MAKING
+        if entry.result and (is_new or entry.new == name):
+            current = []
+        # the source of a copy may be another user's guest
+        if entry.guest == name or (entry.new == name and entry.verb == "rename"):
+            current.append(entry)
+        if entry.result and entry.guest == name and entry.verb in _REMOVING:
+            current = []
+    return current
+
+
+def _public(entry: LogEntry) -> LogEntry:
+    return replace(entry, comment=entry.public_comment or entry.comment)
 
 
 def _title(number: int, name: str | None) -> str:

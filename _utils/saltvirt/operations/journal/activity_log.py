@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class LogEntry(Message):
     """time: when the verb ended, in UTC. seconds: how long it took. user: who called it. new: the
-    second name of the guest, of a verb that gives it one."""
+    second name of the guest, of a verb that gives it one. public_comment: the comment for users
+    with limited rights, if it is another."""
 
     time: str
     seconds: float
@@ -42,6 +43,7 @@ class LogEntry(Message):
     result: bool
     comment: str
     new: str | None = optional(None)
+    public_comment: str | None = optional(None)
 
     def is_about(self, pattern: str) -> bool:
         """Return whether a guest, or a host that has no guest in the entry, matches the shell

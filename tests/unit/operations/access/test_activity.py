@@ -12,14 +12,16 @@ from saltvirt.operations.access import activity, runner
 from saltvirt.operations.core import result
 from saltvirt.operations.inspect.activity import listing
 from saltvirt.operations.journal import activity_log
-from saltvirt.rights import verbs
+from saltvirt.rights import confidential, verbs
 
 
 @runner.reporting
-def start(name, test=False, error=None):
+def start(name, test=False, error=None, secret=None):
     """A verb about a guest."""
     if error:
         raise error
+    if secret:
+        return result.done(name, f"{name} waits for {confidential.sensitive(secret)}")
     if test:
         return result.planned(name, "would be started")
     return result.done(name, f"{name} runs", host="hv1")
@@ -35,6 +37,12 @@ def evacuate(host):
 def rename(name, new):
     """A verb that gives another name."""
     return result.done(name, "renamed", host="hv1")
+
+
+@runner.reporting
+def clone(name, new):
+    """A verb that makes another guest."""
+    return result.done(name, "cloned", host="hv1")
 
 
 @runner.reporting
@@ -109,10 +117,31 @@ def test_every_verb_that_is_said_to_change_nothing_exists():
 
 
 def test_a_limited_user_sees_only_the_present_guest_of_the_name(opts):
+    def seen(name, limit=50):
+        return [e["verb"] for e in entries(opts, name, limit, current_guest=True)]
+
     for verb in (start, purge, start):
         verb("web1")
     assert [e["verb"] for e in entries(opts, "web1")] == ["start", "purge", "start"]
-    assert [e["verb"] for e in entries(opts, "web1", current_guest=True)] == ["start"]
+    assert seen("web1") == ["start"]
+    rename("web1", "web9")  # the next web1 is another guest
+    assert (seen("web1"), seen("web9")) == ([], ["rename"])
+    start("web1")
+    rename("web9", "web1")
+    start("web1")
+    assert (seen("web1"), seen("web1", 1)) == (["rename", "start"], ["start"])
+    clone("web1", "web8")
+    assert (seen("web8"), seen("web1")) == ([], ["rename", "start", "clone"])
+    evacuate("hv1")
+    assert (len(entries(opts, "hv1")), seen("hv1")) == (1, [])
+
+
+def test_a_limited_user_sees_no_other_guest_in_the_comment_of_an_operator(opts):
+    start("web1", secret="db1")
+    [entry] = entries(opts, "web1")
+    assert entry["comment"] == "web1 waits for db1"
+    [shown] = entries(opts, "web1", current_guest=True)
+    assert shown == {**entry, "comment": "web1 waits for somebody"}
 
 
 def test_a_log_that_cannot_be_written_stops_no_verb(opts, tmp_path):
