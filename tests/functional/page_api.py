@@ -138,7 +138,11 @@ class Api(http.server.ThreadingHTTPServer):
         host, guest = self.named(arguments["name"])
         if guest is None:
             return failed("vm_info", f"no guest '{arguments['name']}' on any hypervisor")
-        return {host: {arguments["name"]: _queried({"it": guest})["vm_info"]["it"]}}
+        found = _queried({"it": guest})["vm_info"]["it"]
+        found["addresses"] = [*found["addresses"], "198.51.100.7"]
+        known = {"owner": "ops", "labels": ["web"], "ha": {"state": "started", "priority": 7},
+                 "backups": {"count": 0, "last": None}, "unknown": {"usage": HOSTILE}}  # fmt: skip
+        return {host: {arguments["name"]: {**found, **known, "snapshots": [{}, {}]}}}
 
     def do_watch(self, _arguments):
         text = "this master's configuration has no engine virt_reach: see docs/how-to/consoles.md"

@@ -147,7 +147,11 @@ def test_what_waits_for_the_next_start_is_on_the_guests_page(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
     inside.until_text("UUID", "main .facts")
-    assert "At the next start" not in inside.call("main .facts").text
+    inside.until_text("started, priority 7", "main .facts")
+    facts = inside.call("main .facts").text
+    assert "At the next start" not in facts
+    assert "198.51.100.7" in facts and "Snapshots\n2" in facts and "Last backup\nnone" in facts
+    assert f"usage: {HOSTILE}" in facts
     api.hosts["hyper1"][name]["pending"] = ["memory (1 GiB now, then 2 GiB)", "<b>clock</b>"]
     api.tell("salt/run/20261124/ret", {"fun": "runner.virt.update", "return": {}})
     inside.until_text("memory (1 GiB now, then 2 GiB), <b>clock</b>", "main .facts")

@@ -8,6 +8,17 @@ import { age, bytes, is_on, number, rate, size } from "./model.js";
 import { records } from "./records.js";
 import { guest_usage, latest, series } from "./usage.js";
 
+const texts = (found) => (Array.isArray(found) ? found.map(String) : []);
+
+/** The last good backup in words; "none" only if the master says so. */
+function last_backup(guest, more) {
+  const saved = records.backups.get(guest.name);
+  if (saved) return `${saved.at}${saved.age_s === null ? "" : `, ${age(saved.age_s)} ago`}`;
+  if (!more.backups) return null;
+  const { last } = more.backups;
+  return last ? `${age(number(last.age_s))} ago, ${last.target}` : "none";
+}
+
 /** The tab. */
 export function overview_tab(context) {
   const about = h("div");
@@ -28,21 +39,22 @@ export function overview_tab(context) {
 
   function draw(guest, info) {
     const more = info || {};
-    const labels = records.labels.get(guest.name) || more.labels || [];
-    const saved = records.backups.get(guest.name);
-    const ha = more.ha && typeof more.ha === "object" ? String(more.ha.state || more.ha.role || "managed") : null;
+    const addresses = [...new Set([...guest.addresses, ...texts(more.addresses)])];
+    const labels = records.labels.get(guest.name) || texts(more.labels);
+    const ha = more.ha && typeof more.ha === "object" ? `${more.ha.state}, priority ${more.ha.priority}` : null;
+    const unknown = Object.entries(more.unknown || {}).map(([what, why]) => h("li", null, `${what}: ${why}`));
     update(about, facts([
-      ["Addresses", guest.addresses.length ? h("ul", null, guest.addresses.map((one) => h("li", null, h("code", null, one)))) : null],
+      ["Addresses", addresses.length ? h("ul", null, addresses.map((one) => h("li", null, h("code", null, one)))) : null],
       ["vCPUs", guest.vcpus], ["Memory", size(guest.memory)],
       ["Memory now", guest.memory_now < guest.memory ? size(guest.memory_now) : null],
-      ["Running for", more.uptime_s ? age(number(more.uptime_s)) : null],
       ["Starts with its host", guest.autostart === null ? null : guest.autostart ? "yes" : "no"],
       ["Owner", records.owner.get(guest.name) || more.owner || null],
-      ["Labels", [labels].flat().length ? [labels].flat().map((one) => h("span", { class: "badge" }, String(one))) : null],
-      ["High availability", ha], ["Snapshots", more.snapshots ? String(more.snapshots) : null],
-      ["Last backup", saved ? `${saved.at}${saved.age_s === null ? "" : `, ${age(saved.age_s)} ago`}` : null],
+      ["Labels", labels.length ? labels.map((one) => h("span", { class: "badge" }, one)) : null],
+      ["High availability", ha], ["Snapshots", Array.isArray(more.snapshots) ? more.snapshots.length : null],
+      ["Last backup", last_backup(guest, more)],
       ["UUID", guest.uuid], ["Display", display(guest.graphics)],
       ["At the next start", guest.pending.join(", ")],
+      ["Unknown", unknown.length ? h("ul", null, unknown) : null],
     ]));
     draw_usage(guest);
     shot.hidden = !is_on(guest.state) || !display(guest.graphics);
