@@ -214,7 +214,7 @@ def _block(name, value):
         last_seen = _last_seen(_mapping(value.get("last_seen")))
         return "\n".join([name, *_sentence("  ", value["error"]), *last_seen])
     if "comment" in value and "result" in value:
-        return _titled_table(value, value["comment"])
+        return "\n".join([_titled_table(value, value["comment"]), *_displays(name, value)])
     if "table" in value:
         return _titled_table(value, value.get("title"))
     return "\n".join([name, *_answer(name, value)]) if value else f"{name}: none"
@@ -254,6 +254,29 @@ def _titled_table(value, title):
         return "\n".join(_sentence("", value.get("empty") or title or "none"))
     title = "\n".join(_sentence("", title))
     return _table(rows, _mapping(value.get("columns")), title)
+
+
+def _displays(name, value):
+    """What opens the displays and serial ports of a guest, as ``virt.display`` lists them."""
+    devices = value.get("displays")
+    if not isinstance(devices, list):
+        return
+    if value.get("state") not in ("running", "paused"):
+        yield from _sentence("", f"it can be opened after salt-run virt.start {name}")
+        return
+    for device in map(_mapping, devices):
+        kind, listen = _plain(device.get("type")), _plain(device.get("listen"))
+        commands = [device.get("tunnel"), device.get("connect")]
+        where = f" listens on {listen} of {value.get('host')}" if listen else ""
+        if device.get("socket"):
+            where = f" is {_plain(device['socket'])} of {value.get('host')}"
+        if kind == "serial":
+            commands.insert(0, f"salt-run virt.console {name}")
+            where = " port: on the master, or as root of its host"
+        elif device.get("tunnel"):
+            where += " only: leave the first command running"
+        yield from _sentence("", f"{kind}{where}")
+        yield from (f"  {_plain(command)}" for command in commands if command)
 
 
 def _last_seen(value):

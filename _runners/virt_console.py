@@ -174,8 +174,8 @@ def _file_copy(local, remote, overwrite):
 @runner.reporting
 def display(name):
     """
-    List the displays and serial ports of a guest: type, location on the host, and how to connect
-    from this master. Passwords are not shown.
+    List the displays and serial ports of a guest, and the commands that open them. A display that
+    listens only on its host is reached through a tunnel of ``ssh``. Passwords are not shown.
 
     :param name: name of the guest
 
@@ -194,24 +194,34 @@ def display(name):
 
 
 @runner.reporting
-def screenshot(name, width=480, screen=0):
+def screenshot(name, width=480, screen=0, dest=None, overwrite=False):
     """
     Take a small screenshot of a running guest.
 
     :param name: name of the guest
     :param width: maximum width in pixels
     :param screen: number of the screen
+    :param dest: path of a new PNG file on the master, which only root can read. Its folder must
+        exist, and links are not followed. For users of the master only, not for salt-api
+    :param overwrite: True: replace an existing file
 
-    :return: under the guest's name ``result``, ``comment``, ``host``, ``png`` in base64
+    :return: under the guest's name ``result``, ``comment``, ``host``; ``png`` in base64, or with
+        ``dest`` ``changes`` (``path``) and ``size_bytes``
 
     CLI Example:
 
     .. code-block:: bash
 
-        salt-run virt.screenshot web1 width=1280 --out=json | jq -r .web1.png | base64 -d > web1.png
+        salt-run virt.screenshot web1 dest=/root/web1.png width=1280
+        salt-run virt.screenshot web1 --out=json | jq -r .web1.png | base64 -d > web1.png
     """
+    if dest is None:
+        with Fleet(__opts__) as fleet:
+            return verbs.screenshot(fleet, str(name), width, screen)
+    agent_client.require_local_user(__opts__)
+    path, replace = agent_request.file_path(dest, "dest"), values.boolean(overwrite, "overwrite")
     with Fleet(__opts__) as fleet:
-        return verbs.screenshot(fleet, str(name), width, screen)
+        return verbs.save_screenshot(fleet, str(name), width, screen, path, replace)
 
 
 @runner.reporting

@@ -4,6 +4,7 @@ display, TLS, WebSocket; and clients without a valid ticket."""
 import base64
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import socket
@@ -31,6 +32,7 @@ from saltvirt.pki.host import own_pair
 from saltvirt.system import tls_listener
 from saltvirt.web import proxy
 from tests.clock import until
+from tests.functional.conftest import REPOSITORY
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
 from tests.functional.reached import GUEST, Browser, Reached
 from tests.lab import process
@@ -412,6 +414,23 @@ def test_display_says_where_and_no_password(cloud, guest):
     assert (serial["type"], serial["port"]) == ("serial", None)
     assert said["uuid"] == guest.UUIDString()
     assert "s3cret" not in json.dumps(said)
+    lines = output().output({"web1": said}).splitlines()
+    assert lines[1:4] == [
+        "vnc listens on 127.0.0.1 of hv1 only: leave the first command running",
+        f"  {vnc['tunnel']}",
+        f"  {vnc['connect']}",
+    ]
+    assert "  salt-run virt.console web1" in lines
+    off = output().output({"web1": {**said, "state": "shutdown"}}).splitlines()
+    assert off[1:] == ["it can be opened after salt-run virt.start web1"]
+
+
+def output():
+    """The module of the outputter."""
+    spec = importlib.util.spec_from_file_location("shown", REPOSITORY / "_output/virt_query.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.usefixtures("guest")
@@ -419,6 +438,33 @@ def test_a_picture_is_small_and_a_png(cloud):
     found = base64.b64decode(verbs.screenshot(cloud.fleet, "web1", 200, 0)["web1"]["png"])
     assert found.startswith(b"\x89PNG\r\n\x1a\n")
     assert len(found) < 100_000
+
+
+@pytest.mark.usefixtures("guest")
+def test_a_picture_is_written_to_a_new_file_of_the_master(cloud, tmp_path, monkeypatch):
+    path = tmp_path / "web1.png"
+
+    def save(dest, overwrite=False):
+        return verbs.save_screenshot(cloud.fleet, "web1", 200, 0, str(dest), overwrite)["web1"]
+
+    said = save(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (said["changes"], "png" in said) == ({"path": str(path)}, False)
+    path.write_bytes(b"mine")
+    with pytest.raises(errors.AlreadyExists):
+        save(path)
+    with pytest.raises(errors.InvalidInput, match="is not a folder"):
+        save(tmp_path / "none/web1.png")
+    monkeypatch.setattr(verbs, "_screenshot", lambda *_asked: ("hv1", "bWFpbA=="))
+    with pytest.raises(errors.OperationFailed, match="hv1 is not a picture"):
+        save(path, overwrite=True)
+    assert [*tmp_path.glob("**/*.png")] == [path]
+    assert not [*tmp_path.glob(".salt-virt*")]
+    assert path.read_bytes() == b"mine"
+    monkeypatch.undo()
+    save(path, overwrite=True)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_wide_picture_is_thinned():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from saltvirt import errors, units
@@ -12,7 +13,9 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.operations.core import result
 from saltvirt.spec import values
+from saltvirt.system import atomic_file
 
+_PNG = b"\x89PNG\r\n\x1a\n"
 ENGINE = "virt_reach"
 
 
@@ -33,12 +36,37 @@ def display(fleet: Fleet, name: str) -> dict[str, Any]:
 def screenshot(fleet: Fleet, name: str, width: object, screen: object) -> dict[str, Any]:
     """A picture of the guest's display. Raises NotFound, OperationFailed, and the errors of
     Fleet.call."""
+    host, png = _screenshot(fleet, name, width, screen)
+    comment = f"took a screenshot of {name} on {host}; dest=FILE writes it to a file of the master"
+    return result.done(name, comment, host=host, png=png)
+
+
+def save_screenshot(
+    fleet: Fleet, name: str, width: object, screen: object, dest: str, overwrite: bool
+) -> dict[str, Any]:
+    """Write a picture of the guest's display to a file of this master, which only root can read.
+    overwrite: replace an existing file. Raises AlreadyExists, InvalidInput, and the errors of
+    ``screenshot``."""
+    with atomic_file.create(dest, overwrite) as write:
+        host, png = _screenshot(fleet, name, width, screen)
+        try:
+            content = base64.b64decode(png, validate=True)
+        except ValueError:
+            content = b""
+        if not content.startswith(_PNG):
+            raise errors.OperationFailed(f"the answer of {host} is not a picture of {name}")
+        write(content)
+    comment = f"{dest} is a screenshot of {name} on {host}, {units.human_bytes(len(content))}"
+    return result.done(name, comment, {"path": dest}, host=host, size_bytes=len(content))
+
+
+def _screenshot(fleet: Fleet, name: str, width: object, screen: object) -> tuple[str, str]:
+    """(The guest's host, its picture in base64)."""
     request = calls.ScreenshotRequest(
         name, values.number()(width, "width"), values.number()(screen, "screen")
     )
     host = guest_connection.host_of(fleet, name)
-    image = calls.TAKE_SCREENSHOT.ask(fleet, host, request)
-    return result.done(name, f"the display of {name} on {host}", host=host, png=image.png)
+    return host, calls.TAKE_SCREENSHOT.ask(fleet, host, request).png
 
 
 def ticket(
