@@ -104,7 +104,7 @@ def exec(name, cmd, shell=False, env=None, stdin=None, timeout=60, base64=False)
 
 
 @runner.reporting
-def put(name, local, remote, mode=None, overwrite=False, atomic=True):
+def put(name, local, remote, mode=None, overwrite=False, atomic=True, test=False):
     """
     Copy a file of the master to a guest through the QEMU guest agent. The file appears only when it
     is complete. Administrators only.
@@ -117,6 +117,7 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
     :param overwrite: True: replace an existing file
     :param atomic: False: write directly to the destination, without a shell in the guest (for
         Windows, or an agent that runs no commands); a failure leaves a partial file
+    :param test: read the local file and connect to the agent; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``
@@ -129,15 +130,16 @@ def put(name, local, remote, mode=None, overwrite=False, atomic=True):
     """
     agent_client.require_local_user(__opts__)
     copy, is_atomic = _file_copy(local, remote, overwrite), values.boolean(atomic, "atomic")
+    permissions = agent_request.permissions(mode)
     with Fleet(__opts__) as fleet:
+        if values.boolean(test, "test"):
+            return agent_client.check_put(fleet, str(name), copy).answer()
         progress = report.of_runner(fleet, str(name), "put", __salt__)
-        return agent_client.put(
-            fleet, str(name), copy, agent_request.permissions(mode), is_atomic, progress
-        )
+        return agent_client.put(fleet, str(name), copy, permissions, is_atomic, progress)
 
 
 @runner.reporting
-def get(name, remote, local, overwrite=False, max_size="1GiB"):
+def get(name, remote, local, overwrite=False, max_size="1GiB", test=False):
     """
     Copy a file of a guest to the master through the QEMU guest agent. The file appears only when it
     is complete, and only root can read it; links on the master are not followed. Administrators
@@ -148,6 +150,7 @@ def get(name, remote, local, overwrite=False, max_size="1GiB"):
     :param local: path of the new file on the master
     :param overwrite: True: replace an existing file
     :param max_size: maximum size in MiB, or with a unit
+    :param test: check the local path and connect to the agent; change nothing
 
     :return: under the guest's name ``result``, ``comment``, ``changes`` (``path``), ``host``,
         ``size_bytes``
@@ -162,6 +165,8 @@ def get(name, remote, local, overwrite=False, max_size="1GiB"):
     copy = _file_copy(local, remote, overwrite)
     limit = units.parse_bytes(max_size, argument="max_size")
     with Fleet(__opts__) as fleet:
+        if values.boolean(test, "test"):
+            return agent_client.check_get(fleet, str(name), copy).answer()
         progress = report.of_runner(fleet, str(name), "get", __salt__)
         return agent_client.get(fleet, str(name), copy, limit, progress)
 

@@ -27,6 +27,7 @@ with saltvirt.later():
     from saltvirt.operations.move import rebalance as rebalance_operation
     from saltvirt.operations.move import recover, target_leftovers
     from saltvirt.placement import policy
+    from saltvirt.spec import values
 
 if TYPE_CHECKING:
     from salt_dunders import __opts__, __salt__
@@ -230,11 +231,12 @@ def migratable(name, target=""):
 
 
 @runner.reporting_guests
-def migrate_abort(name):
+def migrate_abort(name, test=False):
     """
     Abort the running migration of a guest; the guest continues to run on its current host.
 
     :param name: name of the guest
+    :param test: show which migration would be aborted; change nothing
 
     :return: under the guest's name ``result``, ``comment``
 
@@ -245,6 +247,8 @@ def migrate_abort(name):
         salt-run virt.migrate_abort web1
     """
     with Fleet(__opts__) as fleet:
+        if values.boolean(test, "test"):
+            return migrate_operation.check_abort(fleet, name).answer()
         host, leftovers = migrate_operation.abort(fleet, name)
     parts = [f"the migration of {name} from {host} was ended"]
     parts += [
@@ -255,7 +259,7 @@ def migrate_abort(name):
 
 
 @runner.reporting
-def migrate_recover(name, lost="", removed=False):
+def migrate_recover(name, lost="", removed=False, test=False):
     """
     Finish an interrupted migration of a guest: both hosts are queried, and one of them has the
     guest afterwards.
@@ -270,6 +274,8 @@ def migrate_recover(name, lost="", removed=False):
         ``salt/virt/NAME/migrate/lost`` records it
     :param removed: True: you know that the guest was removed on purpose, and neither host has it.
         The migration ends; its last definition is deleted, and its files are kept
+    :param test: show which migration would be ended and where the guest is, or every reason against
+        it; change nothing
 
     :return: under the guest's name: ``result``, ``comment``, ``recovered`` (the answer of the
         module's ``virt.migrate_recover``)
@@ -278,10 +284,13 @@ def migrate_recover(name, lost="", removed=False):
 
     .. code-block:: bash
 
+        salt-run virt.migrate_recover web1 test=True
         salt-run virt.migrate_recover web1
         salt-run virt.migrate_recover web1 lost=hyper2
     """
     with Fleet(__opts__) as fleet:
+        if values.boolean(test, "test"):
+            return recover.check(fleet, name, lost or None).answer()
         progress = report.of_runner(fleet, name, "migrate", __salt__)
         host, recovery = recover.recover(fleet, name, progress, lost or None, removed)
     comment = recover.recovery_text(name, host, recovery)

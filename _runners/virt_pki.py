@@ -75,7 +75,7 @@ def certs(host=None, ask=True):
 
 
 @runner.reporting
-def revoke(host, undo=False, force=False):
+def revoke(host, undo=False, force=False, test=False):
     """
     Revoke all certificates of a hypervisor on all other hypervisors, and issue no new ones to it.
     Open connections stay open until they are closed. Once ``virt:hosts`` no longer matches the
@@ -88,27 +88,34 @@ def revoke(host, undo=False, force=False):
     :param host: minion id; the minion need not exist any more
     :param undo: True: let the host get *new* certificates; the revoked ones stay revoked
     :param force: True: revoke them even if the host runs guests, or may run them
+    :param test: show how many certificates would be revoked, or every reason against it; change
+        nothing
 
     :return: ``result``: True if all other hypervisors have the revocation; otherwise the comment
-        lists those that do not, and the exit code is 1
+        lists those that do not, and the exit code is 1. With ``test`` None
 
     CLI Example:
 
     .. code-block:: bash
 
+        salt-run virt.revoke hv3 test=True
         salt-run virt.revoke hv3
         salt-run virt.revoke hv3 force=True
         salt-run virt.revoke hv3 undo=True
     """
     store, rules = authority_store.CertificateStore(__opts__["pki_dir"]), policy.policy(_get)
-    if undo:
+    is_undo, is_forced = values.boolean(undo, "undo"), values.boolean(force, "force")
+    if values.boolean(test, "test"):
+        with Fleet(__opts__) as fleet:
+            return revocation.check(fleet, store, host, undo=is_undo, force=is_forced).answer()
+    if is_undo:
         crl.readmit(store, host)
         comment = (
             f"{host} is admitted again: apply virt.keys there, which gives it new certificates"
         )
         return {host: {"result": True, "comment": comment}}
     with Fleet(__opts__) as fleet:
-        if not force:
+        if not is_forced:
             revocation.refuse_running(fleet, host)
         responder.prepare(store, rules)
         late = cloud.revoke(fleet, store, host, _show, revocation.is_known(fleet, host))

@@ -157,11 +157,7 @@ def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
     """A function that writes to a new file, which appears under its name at the end of the block if
     no exception was raised. overwrite: replace an existing file or link, not the link's target.
     Raises AlreadyExists, InvalidInput, OperationFailed."""
-    folder, name = os.path.split(os.path.abspath(path))
-    if not name or "\0" in path:
-        raise errors.InvalidInput(f"{units.short_repr(path)} is not the path of a file")
-    with _folder(folder) as dir_fd:
-        _refuse_existing(dir_fd, name, path, overwrite)
+    with _new_file(path, overwrite) as (dir_fd, name):
         part = f".salt-virt-{secrets.token_hex(8)}"
         with _translated_errors(path):
             handle = _create_part(part, dir_fd)
@@ -180,6 +176,23 @@ def create(path: str, overwrite: bool) -> Iterator[Callable[[bytes], object]]:
         except BaseException:
             discard(part, dir_fd)
             raise
+
+
+@contextlib.contextmanager
+def _new_file(path: str, overwrite: bool) -> Iterator[tuple[int, str]]:
+    """(the open folder of a file that :func:`create` may create, the file's name)."""
+    folder, name = os.path.split(os.path.abspath(path))
+    if not name or "\0" in path:
+        raise errors.InvalidInput(f"{units.short_repr(path)} is not the path of a file")
+    with _folder(folder) as dir_fd:
+        _refuse_existing(dir_fd, name, path, overwrite)
+        yield dir_fd, name
+
+
+def require_new(path: str, overwrite: bool) -> None:
+    """Raise what :func:`create` would raise for this path."""
+    with _new_file(path, overwrite):
+        pass
 
 
 @contextlib.contextmanager

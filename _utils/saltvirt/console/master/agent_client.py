@@ -22,6 +22,7 @@ from saltvirt.console.protocol import Stream
 from saltvirt.fleet import requester
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core import result
+from saltvirt.operations.core.operation import Checked, Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.system import atomic_file
 
@@ -145,6 +146,21 @@ def put(
     return result.done(name, comment, changes, host=host, size_bytes=done_bytes)
 
 
+def check_put(fleet: Fleet, name: str, copy: FileCopy) -> Checked:
+    """Return what :func:`put` would do, or every reason against it. The agent is connected to, and
+    asked for nothing."""
+    reasons, size_bytes = Reasons(), 0
+    with reasons, atomic_file.open_existing(copy.local) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+    with reasons, agent_stream(fleet, name) as (host, _):
+        pass
+    if reasons.texts:
+        return reasons.checked(name)
+    comment = f"{copy.local}, {units.human_bytes(size_bytes)}, would be {copy.remote} of {name} on "
+    comment += f"{host}, and replace an existing file" if copy.overwrite else host
+    return Checked(name, comment, {"path": copy.remote}, {"host": host, "size_bytes": size_bytes})
+
+
 def get(fleet: Fleet, name: str, copy: FileCopy, max_bytes: int, report: Report) -> dict[str, Any]:
     """Copy a file from the guest. Raises InvalidInput, AlreadyExists, and the errors of
     agent_stream and of the agent."""
@@ -162,6 +178,20 @@ def get(fleet: Fleet, name: str, copy: FileCopy, max_bytes: int, report: Report)
         )
     comment = f"{copy.remote} of {name} on {host} is {copy.local}, {units.human_bytes(done_bytes)}"
     return result.done(name, comment, {"path": copy.local}, host=host, size_bytes=done_bytes)
+
+
+def check_get(fleet: Fleet, name: str, copy: FileCopy) -> Checked:
+    """Return what :func:`get` would do, or every reason against it; see :func:`check_put`."""
+    reasons = Reasons()
+    with reasons:
+        atomic_file.require_new(copy.local, copy.overwrite)
+    with reasons, agent_stream(fleet, name) as (host, _):
+        pass
+    if reasons.texts:
+        return reasons.checked(name)
+    comment = f"{copy.remote} of {name} on {host} would be {copy.local}"
+    comment += ", and replace an existing file" if os.path.lexists(copy.local) else ""
+    return Checked(name, comment, {"path": copy.local}, {"host": host})
 
 
 def _progress(report: Report, label: str, done_bytes: int, total_bytes: int | None) -> None:

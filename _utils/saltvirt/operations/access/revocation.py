@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
-from saltvirt import errors
+from saltvirt import errors, units
 from saltvirt.answers.guest_calls import RUNNING_NAMES, HostRequest
 from saltvirt.fleet import target
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, shared_storage_check
+from saltvirt.operations.core.operation import Checked, Reasons
 from saltvirt.operations.journal import location_cache
+from saltvirt.pki.authority import crl
+
+if TYPE_CHECKING:
+    from saltvirt.pki.authority.store import CertificateStore
 
 _SHOWN = 5
 
@@ -38,6 +44,26 @@ def refuse_running(fleet: Fleet, host: str) -> None:
             f"({last_heard}): if it still runs them, other hosts may start them a second time; "
             "power it off, then call this with force=True"
         )
+
+
+def check(
+    fleet: Fleet, store: CertificateStore, host: str, *, undo: bool, force: bool
+) -> Checked:
+    """Return what ``virt.revoke`` would do, or every reason against it."""
+    reasons = Reasons()
+    with reasons:
+        if undo:
+            crl.require_revoked(store, host)
+            return Checked(host, f"{host} would be admitted again")
+        if not force:
+            with reasons:
+                refuse_running(fleet, host)
+        count = crl.revocable(store, host, is_known(fleet, host))
+        reasons.raise_first()
+        revoked_count = units.pluralize(count, "certificate")
+        comment = f"{revoked_count} of {host} would be revoked on every hypervisor"
+        return Checked(host, comment, {"certificates": {"old": count, "new": 0}})
+    return reasons.checked(host)
 
 
 def _query_others(fleet: Fleet, host: str) -> None:

@@ -133,7 +133,8 @@ class AttachDisk(_DeviceChange):
         return Result(self.name, comment, {}, details)
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        if not _added(planned, "disks:") and (planned.changes or planned.warnings):
+        disks = [item for item in planned.changes if item.path.startswith("disks:")]
+        if not _added(planned, "disks:") and (disks or planned.warnings):
             text = "; ".join(planned.warnings) or "virt.resize grows it, virt.update changes it"
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has a disk {self.disk['name']} already: {text}"

@@ -11,12 +11,18 @@ from typing import Any
 
 from saltvirt import errors, names
 from saltvirt.answers.calls import HostAnswer
-from saltvirt.answers.guest_calls import NamedGuestRequest
+from saltvirt.answers.guest_calls import HostRequest, NamedGuestRequest
 from saltvirt.answers.guests import MigrationFacts
 from saltvirt.answers.migration import MigrationCheck, MigrationResult, RecoveryResult
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.migration.calls import ABORT_MIGRATION, CHECK_MIGRATION, MIGRATE, MigrateRequest
+from saltvirt.migration.calls import (
+    ABORT_MIGRATION,
+    CHECK_MIGRATION,
+    LIST_UNFINISHED,
+    MIGRATE,
+    MigrateRequest,
+)
 from saltvirt.operations.cluster import failover_capacity, find, ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
@@ -77,15 +83,40 @@ def abort(fleet: Fleet, name: str) -> tuple[str, dict[str, str]]:
     During a migration, the guest is on two hosts, and only its source knows of the migration.
     """
     name = names.guest(str(name))
+    source = _source(fleet, name)
+    ABORT_MIGRATION.ask(fleet, source, NamedGuestRequest(name))
+    *_, leftovers = target_leftovers.clean_everywhere(fleet, name)
+    return source, leftovers
+
+
+def _source(fleet: Fleet, name: str) -> str:
+    """Return the host that migrates the guest. Raises OperationFailed if there is none."""
     guest_locations = locations(fleet)
     source = guest_locations.unfinished.get(name)
     if source is None:
         silent = guest_locations.unreachable_text()
         hosts = f"no host that answers ({silent})" if silent else "no host"
         raise errors.OperationFailed(f"{hosts} has a migration of {name} under way")
-    ABORT_MIGRATION.ask(fleet, source, NamedGuestRequest(name))
-    *_, leftovers = target_leftovers.clean_everywhere(fleet, name)
-    return source, leftovers
+    return source
+
+
+def check_abort(fleet: Fleet, name: str) -> Checked:
+    """Return which migration :func:`abort` would abort, or the reason against it. Changes
+    nothing."""
+    reasons = Reasons()
+    with reasons:
+        name = names.guest(str(name))
+        source = _source(fleet, name)
+        migrations, _ = LIST_UNFINISHED.gather(fleet, [source], HostRequest())
+        migration = migrations.get(source, {}).get(name)
+        if migration and not migration.at_work:
+            raise errors.OperationFailed(
+                f"the migration of {name} from {source} is not under way but interrupted: salt-run "
+                f"virt.migrate_recover {name} ends it"
+            )
+        comment = f"the migration of {name} from {source} would be aborted; {name} stays there"
+        return Checked(name, comment, details={"host": source})
+    return reasons.checked(str(name))
 
 
 @dataclass(frozen=True)

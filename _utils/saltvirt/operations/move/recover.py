@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 from saltvirt import errors, names
 from saltvirt.answers.guest_calls import RUNNING_NAMES, HostRequest
-from saltvirt.answers.migration import RecoveryResult
+from saltvirt.answers.migration import RecoveryResult, UnfinishedMigration
 from saltvirt.fleet.client import Fleet
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.migration.calls import LIST_UNFINISHED
+from saltvirt.migration import transport
+from saltvirt.migration.calls import LIST_UNFINISHED, PLAN_CLEANUP, CleanPlanRequest
 from saltvirt.operations.cluster import ha_provider
+from saltvirt.operations.core.operation import Checked, Reasons
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.journal import lock
 from saltvirt.operations.move import migrate, migration_end, target_leftovers
@@ -62,6 +66,70 @@ def recover(
         if host:
             rebind_key(fleet, name, host)
         return host, recovery
+
+
+def check(fleet: Fleet, name: str, lost: str | None = None) -> Checked:
+    """Return which migration :func:`recover` would end, or every reason against it. Changes
+    nothing. lost: see :func:`recover`."""
+    reasons = Reasons()
+    with reasons:
+        name = names.guest(str(name))
+        with reasons:
+            ha_provider.refuse_managed(fleet.opts, name)
+        guest_locations = migrate.locations(fleet)
+        host, migration = _source_of(fleet, name, guest_locations)
+        if host is None and (lost or name not in guest_locations.target_leftovers):
+            raise errors.OperationFailed(_none_unfinished(name, guest_locations))
+        if migration and migration.at_work:
+            raise errors.OperationFailed(
+                f"the migration of {name} from {host} is under way: salt-run virt.migrate_abort "
+                f"{name} aborts it"
+            )
+        if lost:
+            with reasons:
+                _refuse_living(fleet, name, lost, guest_locations, host)
+        reasons.raise_first()
+        comment = "; ".join(_planned_texts(fleet, name, guest_locations, host, migration))
+        return Checked(name, comment, details={"host": host} if host else {})
+    return reasons.checked(str(name))
+
+
+def _source_of(
+    fleet: Fleet, name: str, guest_locations: migrate.MigrationLocations
+) -> tuple[str | None, UnfinishedMigration | None]:
+    """Return (the source of the guest's interrupted migration, or None; its record there)."""
+    host = guest_locations.unfinished.get(name)
+    host = host or _leftover_source(fleet, name)
+    migrations = unfinished(fleet)[0].get(host or "", {})
+    records = [migrations[word] for word in sorted(migrations) if word.split("@")[0] == name]
+    return host, records[0] if records else None
+
+
+def _planned_texts(
+    fleet: Fleet,
+    name: str,
+    guest_locations: migrate.MigrationLocations,
+    host: str | None,
+    migration: UnfinishedMigration | None,
+) -> Iterator[str]:
+    """Yield what :func:`recover` would do."""
+    if host:
+        target = ""
+        with contextlib.suppress(errors.InvalidInput):
+            target = f" to {transport.parse(migration.target).host}" if migration else ""
+        yield f"the migration of {name} from {host}{target} would be ended"
+    for other_host, state in sorted(guest_locations.guests.get(name, {}).items()):
+        yield f"{name} is {state} on {other_host}"
+    for other_host in guest_locations.target_leftovers.get(name, []):
+        try:
+            plan = PLAN_CLEANUP.ask(fleet, other_host, CleanPlanRequest(name))
+        except errors.VirtError as exc:
+            yield f"files may be left on {other_host}: {exc.text}"
+            continue
+        if plan.delete:
+            yield f"{other_host} would delete {', '.join(plan.delete)}"
+        if plan.keep:
+            yield f"on {other_host} {target_leftovers.retained_text(plan.keep)}"
 
 
 def rebind_key(fleet: Fleet, name: str, host: str) -> None:

@@ -67,10 +67,7 @@ def revoke(store: CertificateStore, host: str, is_hypervisor: bool = False) -> i
     its current ones keep working.
     """
     folder = store.host(host)
-    if not folder.is_dir() and not is_hypervisor:
-        raise NotFound(
-            f"{host} never had a certificate; hosts with certificates: {_host_list(store)}"
-        )
+    _require_known(store, host, is_hypervisor)
     files.folder(folder)
     files.folder(folder / _BAN)
     atomic_file.sync(folder)
@@ -93,6 +90,22 @@ def revoke(store: CertificateStore, host: str, is_hypervisor: bool = False) -> i
     if issued:
         _check_may_sign(store)
     return len(issued)
+
+
+def revocable(store: CertificateStore, host: str, is_hypervisor: bool = False) -> int:
+    """Return the number of certificates that ``revoke`` would revoke. Raises as ``revoke`` does."""
+    _require_known(store, host, is_hypervisor)
+    count = len(_issued_certs(store.host(host)))
+    if count:
+        _check_may_sign(store)
+    return count
+
+
+def _require_known(store: CertificateStore, host: str, is_hypervisor: bool) -> None:
+    if not store.host(host).is_dir() and not is_hypervisor:
+        raise NotFound(
+            f"{host} never had a certificate; hosts with certificates: {_host_list(store)}"
+        )
 
 
 def _check_may_sign(store: CertificateStore) -> None:
@@ -123,14 +136,18 @@ def readmit(store: CertificateStore, host: str) -> None:
     """Allow the host to request new certificates; the revoked ones stay revoked."""
     with store.exclusive():
         revocations = record(store)
-        if not banned(store, host):
-            raise NotFound(
-                f"{host} is not revoked; revoked: {', '.join(revocations['hosts']) or 'none'}"
-            )
+        require_revoked(store, host)
         revocations["hosts"] = [name for name in revocations["hosts"] if name != host]
         store.write_record(RECORD, revocations)
         with contextlib.suppress(FileNotFoundError):
             (store.host(host) / _BAN).rmdir()
+
+
+def require_revoked(store: CertificateStore, host: str) -> None:
+    """Raise NotFound if the host is not revoked."""
+    if not banned(store, host):
+        revoked_hosts = ", ".join(record(store)["hosts"]) or "none"
+        raise NotFound(f"{host} is not revoked; revoked: {revoked_hosts}")
 
 
 def _issued_certs(folder: Path) -> list[x509.Certificate]:

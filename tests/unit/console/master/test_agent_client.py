@@ -2,6 +2,7 @@
 to pages; without guests."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import runpy
@@ -221,6 +222,42 @@ def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
         assert host == "hv1"
         talk.ask("exec")
     assert ours.fileno() < 0
+
+
+def test_a_check_of_a_copy_gives_every_reason_and_asks_the_agent_for_nothing(
+    monkeypatch, tmp_path
+):
+    connection = SimpleNamespace(host="hv1")
+    monkeypatch.setattr(agent_client.guest_connection, "request_relay", lambda *_: connection)
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(agent_client.guest_connection, "connect", lambda _way: ours.dup())
+    local = tmp_path / "motd"
+    local.write_text("hello")
+    copy = agent_client.FileCopy(str(local), "/etc/motd")
+    checked = agent_client.check_put(None, "web1", copy)
+    assert checked.comment == f"{local}, 5 B, would be /etc/motd of web1 on hv1"
+    replacing = dataclasses.replace(copy, overwrite=True)
+    assert agent_client.check_put(None, "web1", replacing).comment.endswith(
+        "of web1 on hv1, and replace an existing file"
+    )
+    [reason] = agent_client.check_get(None, "web1", copy).reasons
+    assert "motd" in reason and "exists" in reason
+    got = agent_client.check_get(None, "web1", replacing).comment
+    assert got == f"/etc/motd of web1 on hv1 would be {local}, and replace an existing file"
+    assert local.read_text() == "hello" and os.listdir(tmp_path) == ["motd"]
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+
+    def refuse(*_):
+        raise errors.OperationFailed("web1 is off")
+
+    monkeypatch.setattr(agent_client.guest_connection, "request_relay", refuse)
+    gone = agent_client.FileCopy(str(tmp_path / "gone"), "/etc/motd")
+    missing, off = agent_client.check_put(None, "web1", gone).reasons
+    assert "gone" in missing and off == "web1 is off"
+    ours.close()
+    theirs.close()
 
 
 def test_what_a_command_reads_is_a_file_of_the_master_that_is_not_too_long(tmp_path):

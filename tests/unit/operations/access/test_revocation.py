@@ -12,6 +12,8 @@ from saltvirt.fleet.answer import down
 from saltvirt.operations.access import revocation
 from saltvirt.operations.cluster import shared_storage_check
 from saltvirt.operations.journal import location_cache
+from saltvirt.pki.authority import crl
+from saltvirt.pki.authority.store import CertificateStore
 from tests.fakes.fleet import Fleet
 
 
@@ -117,3 +119,21 @@ def test_a_host_whose_key_was_taken_back_is_not_asked(cloud):
 def test_a_host_is_known_by_the_guests_that_were_made_on_it(cloud, monkeypatch):
     monkeypatch.setattr(shared_storage_check, "guest_hosts", lambda _opts: {"hv9"})
     assert revocation.is_known(cloud, "hv9") and not revocation.is_known(cloud, "hv77")
+
+
+def test_a_check_counts_the_certificates_or_gives_every_reason(cloud, tmp_path):
+    store = CertificateStore(tmp_path)
+    cloud.running["hv9"] = ["web1"]
+    runs, unknown = revocation.check(cloud, store, "hv9", undo=False, force=False).reasons
+    assert runs.startswith("hv9 still runs web1: ")
+    assert unknown == "hv9 never had a certificate; hosts with certificates: none"
+    [unknown] = revocation.check(cloud, store, "hv9", undo=False, force=True).reasons
+    store.host("hv9").mkdir(parents=True)
+    checked = revocation.check(cloud, store, "hv9", undo=False, force=True)
+    assert checked.comment == "0 certificates of hv9 would be revoked on every hypervisor"
+    [reason] = revocation.check(cloud, store, "hv9", undo=True, force=False).reasons
+    assert reason == "hv9 is not revoked; revoked: none"
+    assert not crl.banned(store, "hv9")
+    crl.revoke(store, "hv9")
+    checked = revocation.check(cloud, store, "hv9", undo=True, force=False)
+    assert (checked.comment, crl.banned(store, "hv9")) == ("hv9 would be admitted again", True)

@@ -476,7 +476,18 @@ def test_a_migration_that_is_under_way_can_be_aborted_and_no_other(tmp_path):
     silent.down = ["hv1"]
     with pytest.raises(errors.OperationFailed, match=r"no host that answers \(hv1: .* has a"):
         migrate.abort(silent, "web1")
+    [reason] = migrate.check_abort(cloud, "web1").reasons
+    assert reason == "no host has a migration of web1 under way"
     cloud.unfinished = {"hv1": ["web1"]}
+    cloud.known = {"hv1": {"web1": {"target": "t", "at_work": False}}}
+    [reason] = migrate.check_abort(cloud, "web1").reasons
+    assert "is not under way but interrupted: salt-run virt.migrate_recover web1" in reason
+    cloud.known["hv1"]["web1"]["at_work"] = True
+    checked = migrate.check_abort(cloud, "web1")
+    assert (
+        checked.comment == "the migration of web1 from hv1 would be aborted; web1 stays there"
+    )
+    assert (checked.reasons, cloud.asked) == ((), [])
     assert migrate.abort(cloud, "web1") == ("hv1", {})
     assert cloud.asked == [("hv1", "virt.migrate_abort")]
     assert cloud.long == [("virt.migrate_abort", True)]

@@ -151,6 +151,26 @@ def test_who_knows_of_something_left_for_this_guest_is_asked(tmp_path):
     assert recover.unfinished(cloud)[1]["hv1"].endswith("expects: web1.target is not text")
 
 
+def test_a_check_says_what_would_end_and_where_the_guest_is(tmp_path):
+    cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={"web1": "paused"}, hv3={})
+    cloud.unfinished = {"hv1": ["web1"]}
+    cloud.known = {"hv1": {"web1": {"target": "qemu+tls://hv2/system"}}}
+    checked = recover.check(cloud, "web1")
+    assert checked.comment == (
+        "the migration of web1 from hv1 to hv2 would be ended; web1 is running on hv1; "
+        "web1 is paused on hv2"
+    )
+    assert (checked.reasons, checked.details) == ((), {"host": "hv1"})
+    [reason] = recover.check(cloud, "web1", lost="hv2").reasons
+    assert reason == "hv2 answers, and web1 is paused there"
+    cloud.known["hv1"]["web1"]["at_work"] = True
+    [reason] = recover.check(cloud, "web1").reasons
+    assert "from hv1 is under way: salt-run virt.migrate_abort web1" in reason
+    [reason] = recover.check(cloud, "web2").reasons
+    assert reason == "no host that answers has an unfinished migration of web2"
+    assert cloud.asked == []
+
+
 @pytest.mark.parametrize("lost", [None, "hv2"])
 def test_where_nothing_is_unfinished_it_is_said_who_was_not_asked(tmp_path, lost):
     cloud = Cloud(tmp_path, hv1={"web1": "running"}, hv2={})
