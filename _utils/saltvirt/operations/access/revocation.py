@@ -46,9 +46,7 @@ def refuse_running(fleet: Fleet, host: str) -> None:
         )
 
 
-def check(
-    fleet: Fleet, store: CertificateStore, host: str, *, undo: bool, force: bool
-) -> Checked:
+def check(fleet: Fleet, store: CertificateStore, host: str, *, undo: bool, force: bool) -> Checked:
     """Return what ``virt.revoke`` would do, or every reason against it."""
     reasons = Reasons()
     with reasons:

@@ -224,9 +224,7 @@ def test_a_line_that_breaks_is_named_with_its_guest_and_host(monkeypatch):
     assert ours.fileno() < 0
 
 
-def test_a_check_of_a_copy_gives_every_reason_and_asks_the_agent_for_nothing(
-    monkeypatch, tmp_path
-):
+def test_a_check_of_a_copy_gives_every_reason_and_asks_the_agent_for_nothing(monkeypatch, tmp_path):
     connection = SimpleNamespace(host="hv1")
     monkeypatch.setattr(agent_client.guest_connection, "request_relay", lambda *_: connection)
     ours, theirs = socket.socketpair()

@@ -484,9 +484,7 @@ def test_a_migration_that_is_under_way_can_be_aborted_and_no_other(tmp_path):
     assert "is not under way but interrupted: salt-run virt.migrate_recover web1" in reason
     cloud.known["hv1"]["web1"]["at_work"] = True
     checked = migrate.check_abort(cloud, "web1")
-    assert (
-        checked.comment == "the migration of web1 from hv1 would be aborted; web1 stays there"
-    )
+    assert checked.comment == "the migration of web1 from hv1 would be aborted; web1 stays there"
     assert (checked.reasons, cloud.asked) == ((), [])
     assert migrate.abort(cloud, "web1") == ("hv1", {})
     assert cloud.asked == [("hv1", "virt.migrate_abort")]
