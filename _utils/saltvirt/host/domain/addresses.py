@@ -79,7 +79,8 @@ def of_agent(dom: libvirt.virDomain) -> list[str]:
         raise errors.OperationFailed("the guest agent is busy") from None
     except libvirt.libvirtError as exc:
         raise errors.OperationFailed(connection.translate(exc).text) from exc
-    entries = (entry for nic in _parse(answer, "agent").values() for entry in nic["addresses"])
+    nics = (nic for part in _parse(answer, "agent") for nic in part.values())
+    entries = (entry for nic in nics for entry in nic["addresses"])
     return [entry["address"] for entry in entries if _is_address(entry["address"])]
 
 
@@ -89,14 +90,18 @@ def _is_address(text: str) -> bool:
     return False
 
 
-def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Addresses:
-    """Return libvirt's answer by MAC address, without loopback interfaces."""
-    result: Addresses = {}
+def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> list[Addresses]:
+    """Return libvirt's answer by MAC address, without loopback interfaces. Interfaces in the guest
+    can share a MAC address, as a VLAN and its link do: each further one is in a further part."""
+    parts: list[Addresses] = []
     for interface, facts in (interfaces or {}).items():
         mac, addresses = facts.get("hwaddr"), facts.get("addrs")
         if not addresses or not mac or mac == "00:00:00:00:00:00":
             continue
-        result[mac] = {
+        part = next((part for part in parts if mac not in part), None)
+        if part is None:
+            parts.append(part := {})
+        part[mac] = {
             "interface": interface,
             "source": source,
             "addresses": [
@@ -108,7 +113,7 @@ def _parse(interfaces: dict[str, dict[str, Any]] | None, source: str) -> Address
                 for address in addresses
             ],
         }
-    return result
+    return parts
 
 
 def _own_arp_table(macs: Collection[str]) -> Addresses:
@@ -131,21 +136,24 @@ def _own_arp_table(macs: Collection[str]) -> Addresses:
 
 
 def by_source(dom: libvirt.virDomain) -> list[Addresses]:
-    """Return what each source knows about an active domain."""
+    """Return what each source knows about an active domain, in one or more parts."""
     answers: list[Addresses] = []
     for name, source in _sources(dom):
         with contextlib.suppress(libvirt.libvirtError):
-            answers.append(_parse(dom.interfaceAddresses(source, 0), name))
+            answers += _parse(dom.interfaceAddresses(source, 0), name)
     macs = {mac.lower() for mac in describe.macs(stats.tree(dom))}
     return [*answers, _own_arp_table(macs)]
 
 
 def of_domain(dom: libvirt.virDomain) -> Addresses:
     """Return {mac: {"interface", "source", "addresses"}}; empty if no source knows an address. The
-    first source that knows a MAC address counts."""
+    first source that knows a MAC address counts, with the name of its first interface."""
     result: Addresses = {}
     for answer in by_source(dom) if dom.isActive() else ():
-        result = {**answer, **result}
+        for mac, interface in answer.items():
+            first = result.setdefault(mac, interface)
+            if first is not interface and first["source"] == interface["source"]:
+                first["addresses"] += interface["addresses"]
     return result
 
 

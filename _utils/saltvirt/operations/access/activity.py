@@ -96,7 +96,9 @@ class _CallEntry:
         host: object,
         public_comment: object,
     ) -> LogEntry:
-        new = self._arguments.get("new")
+        new, name = self._arguments.get("new"), self._arguments.get("name")
+        if subject is not None and subject == new and isinstance(name, str):
+            subject = name  # of a guest that was renamed or copied
         is_host = subject is not None and subject == self._arguments.get("host")
         is_about_host = is_host and "name" not in self._arguments
         is_private = self._verb in PRIVATE or public_comment == comment

@@ -11,7 +11,7 @@ import contextvars
 import fnmatch
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,10 @@ class Selection:
         narrowed = any(getattr(self, word) is not None for word in SELECTORS)
         return bool(self.names) and not narrowed and not any(map(is_pattern, self.names))
 
+    def is_on(self, host: str) -> bool:
+        """Return whether guests of the host are selected."""
+        return self.host is None or fnmatch.fnmatchcase(host, self.host)
+
     def matches(self, name: str) -> bool:
         """Return whether the guest has one of the names or patterns."""
         return not self.names or any(
@@ -112,11 +116,17 @@ def selection(
     ``host`` beside the name of one guest belongs to the function, if the function has it. Raises
     InvalidInput.
     """
+    is_named = bool(args) or "name" in kwargs
     kwargs = dict(kwargs)
     given = args[0] if args else kwargs.pop("name", None)
     selecting = [word for word in selectors(function) if kwargs.get(word) is not None]
     names = _names(given)
-    is_single = isinstance(given, (str, int)) and len(names) == 1 and not is_pattern(names[0])
+    if is_named and not names and set(selecting) & set(SELECTORS):
+        raise errors.InvalidInput(
+            f"name is empty: leave it out to select all guests by {', '.join(SELECTORS)}"
+        )
+    is_single = isinstance(given, (str, int)) and names == (str(given).strip(),)
+    is_single = is_single and not is_pattern(names[0])
     if is_single and "host" in inspect.signature(function).parameters:
         selecting = [word for word in selecting if word != "host"]
     if not selecting and (is_single or not names):
@@ -199,7 +209,7 @@ def answer(
     destructive verb is not confirmed.
     """
     verb, opts = f"virt.{function.__name__}", function.__globals__["__opts__"]
-    test = values.boolean(chosen.kwargs.get("test", False), "test")
+    test = _is_test(function, chosen)
     with Fleet(opts) as fleet:
         targets, missing = resolve(fleet, chosen, user)
     names = [target.name for target in targets]
@@ -220,6 +230,12 @@ def answer(
     return _merged(chosen, targets, answers, missing, test)
 
 
+def _is_test(function: Callable[..., Answer], chosen: Selection) -> bool:
+    """Return whether the verb is only tested, also if ``test`` was given by its position."""
+    bound = inspect.signature(function).bind("", *chosen.args, **chosen.kwargs)
+    return values.boolean(bound.arguments.get("test", False), "test")
+
+
 def _counted(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     hidden = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -229,7 +245,7 @@ def _counted(names: Sequence[str]) -> str:
 def resolve(
     fleet: Fleet, chosen: Selection, user: str | None
 ) -> tuple[list[Target], dict[str, str]]:
-    """Return (the selected guests, host to why its guests are not known).
+    """Return (the selected guests, selected host to why its guests are not known).
 
     A limited user gets only guests that the user can see. Guests that a silent host had when it
     last answered are selected, with an error, unless labels or rights cannot be known. A name that
@@ -237,8 +253,6 @@ def resolve(
     """
     locations = find.locations(fleet)
     missing = dict(locations.unreachable)
-    if locations.unknown:
-        missing["syndics"] = locations.unknown
     limits = access_check.guest_filter(fleet.opts, user)
     identities = None
     if chosen.label is not None or limits is not None:
@@ -247,8 +261,7 @@ def resolve(
     for name, hosts in locations.guests.items():
         places = {
             host: state for host, state in hosts.items()
-            if (chosen.host is None or fnmatch.fnmatchcase(host, chosen.host))
-            and chosen.state in (None, state)
+            if chosen.is_on(host) and chosen.state in (None, state)
         }  # fmt: skip
         if places and chosen.matches(name) and (identities is None or identities.get(name)):
             host = next(iter(places)) if len(hosts) == 1 else ", ".join(sorted(hosts))
@@ -261,6 +274,9 @@ def resolve(
     targets += [
         Target(name) for name in chosen.names if not is_pattern(name) and name not in excluded
     ]
+    missing = {host: reason for host, reason in missing.items() if chosen.is_on(host)}
+    if locations.unknown:
+        missing["syndics"] = locations.unknown
     return sorted(targets, key=lambda target: target.name), missing
 
 
@@ -290,7 +306,7 @@ def _identities(
 def _last_seen(fleet: Fleet, chosen: Selection, locations: find.Locations) -> Iterable[Target]:
     """Yield the selected guests that only a silent host had when it last answered."""
     for host in sorted(locations.unreachable):
-        if chosen.host is None or fnmatch.fnmatchcase(host, chosen.host):
+        if chosen.is_on(host):
             names, _ = location_cache.unseen_guests(fleet.opts, host)
             for name in names:
                 if name not in locations.guests and chosen.matches(name) and not chosen.is_list:
@@ -301,17 +317,21 @@ def _last_seen(fleet: Fleet, chosen: Selection, locations: find.Locations) -> It
 
 
 def _call_each(chosen: Selection, targets: Sequence[Target], call: Call) -> dict[str, Answer]:
-    """Call the verb for each guest, several at once. Salt's dunders are context variables: each
-    thread gets a copy of the context."""
+    """Call the verb for each guest, several at once; after Ctrl-C, for no further one. Salt's
+    dunders are context variables: each thread gets a copy of the context."""
+    futures: dict[str, Future[Answer]] = {}
     with ThreadPoolExecutor(chosen.at_once) as pool:
-        futures = {
-            target.name: pool.submit(
-                contextvars.copy_context().run,
-                call, (target.name, *chosen.args), dict(chosen.kwargs),
-            )
-            for target in targets if target.error is None
-        }  # fmt: skip
-        return {name: future.result() for name, future in futures.items()}
+        try:
+            for target in targets:
+                if target.error is None:
+                    futures[target.name] = pool.submit(
+                        contextvars.copy_context().run,
+                        call, (target.name, *chosen.args), dict(chosen.kwargs),
+                    )  # fmt: skip
+            return {name: future.result() for name, future in futures.items()}
+        finally:
+            for future in futures.values():
+                future.cancel()
 
 
 def _merged(

@@ -18,21 +18,27 @@ from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, UPDATE, ResizeRequest, UpdateRequest
-from saltvirt.spec import deploy, guest
+from saltvirt.spec import base, deploy, guest
 
 # groups of arguments that name profiles, which only the host knows
 _PROFILES = frozenset({"disk", "disk_profile", "nic", "nic_profile"})
 # arguments of a new guest that an update can take, too
 _DEPLOY = frozenset({"saltenv"})
+_FOR_NEW = frozenset(deploy.DeploySpec.keys()) - _DEPLOY
+# what else virt.update of the runner takes
+_RUNNER_WORDS = ("name", "test", "overcommit", "at_once", "confirm", "host", "label", "state")
 
 
 def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an update without those that are not given. Raises InvalidInput for
     an argument that is unknown, invalid, secret, or for new guests only."""
     given = {word: value for word, value in values.items() if value is not None}
-    given = {word: value for word, value in given.items() if word not in ("cpu", "mem") or value}
-    guest.refuse_unknown({word: value for word, value in given.items() if word not in _HOST_ONLY})
-    for word in sorted((set(deploy.DeploySpec.keys()) - _DEPLOY) & set(given)):
+    _refuse_unknown(given)
+    for word in ("cpu", "mem"):
+        # the host would leave it unchanged
+        if not given.get(word, True):
+            raise errors.InvalidInput(f"{word} cannot be {given[word]!r}: leave it out to keep it")
+    for word in sorted(_FOR_NEW & set(given)):
         raise errors.InvalidInput(f"{word} is for new guests: an update cannot change it")
     if not set(given) - _HOST_ONLY - _DEPLOY and not given.keys() & _DETACHING:
         raise errors.InvalidInput(
@@ -53,6 +59,13 @@ def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
 
 _DETACHING = {"detach", "detach_interfaces"}
 _HOST_ONLY = frozenset({"detach", "detach_interfaces", "live"})
+
+
+def _refuse_unknown(given: dict[str, Any]) -> None:
+    """Raise InvalidInput, with the closest valid word, for an unknown argument."""
+    known = set(guest.arguments()) | _HOST_ONLY
+    for word in sorted(given.keys() - known):
+        raise base.unknown(word, (known - _FOR_NEW).union(_RUNNER_WORDS), "virt.update")
 
 
 class _GuestChange(abc.ABC):

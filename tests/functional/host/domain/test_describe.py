@@ -196,23 +196,29 @@ def test_labels_that_somebody_has_written_otherwise_are_none(conn, text):
     assert (found.name, found.labels) == ("labelled", {})
 
 
-def test_interfaces_without_an_address_and_loopbacks_are_left_out():
+def test_interfaces_without_an_address_and_loopbacks_are_left_out(monkeypatch, conn):
     one = {"addr": "10.0.0.9", "prefix": 24, "type": 0}
+    vlan = {"addr": "10.0.7.9", "prefix": 24, "type": 0}
+    mac = "52:54:00:00:00:01"
     found = addresses._parse(
         {
             "lo": {"hwaddr": "00:00:00:00:00:00", "addrs": [{**one, "addr": "127.0.0.1"}]},
-            "eth0": {"hwaddr": "52:54:00:00:00:01", "addrs": [one]},
+            "eth0": {"hwaddr": mac, "addrs": [one]},
             "eth1": {"hwaddr": "52:54:00:00:00:02", "addrs": None},
             "tun0": {"hwaddr": None, "addrs": [one]},
+            "eth0.7": {"hwaddr": mac, "addrs": [vlan]},
         },
         "agent",
     )
-    assert found == {
-        "52:54:00:00:00:01": {
-            "interface": "eth0", "source": "agent",
-            "addresses": [{"address": "10.0.0.9", "prefix": 24, "type": "ipv4"}],
-        }
-    }  # fmt: skip
+    link = {"address": "10.0.0.9", "prefix": 24, "type": "ipv4"}
+    tagged = {**link, "address": "10.0.7.9"}
+    assert found == [
+        {mac: {"interface": "eth0", "source": "agent", "addresses": [link]}},
+        {mac: {"interface": "eth0.7", "source": "agent", "addresses": [tagged]}},
+    ]
+    monkeypatch.setattr(addresses, "by_source", lambda _dom: found)
+    all_of_it = addresses.of_domain(conn.lookupByName("test"))
+    assert all_of_it[mac]["addresses"] == [link, tagged]
 
 
 # -- power -------------------------------------------------------------------------------------

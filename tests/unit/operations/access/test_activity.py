@@ -35,14 +35,14 @@ def evacuate(host):
 
 @runner.reporting
 def rename(name, new):
-    """A verb that gives another name."""
-    return result.done(name, "renamed", host="hv1")
+    """A verb that gives another name, which is the subject of its answer."""
+    return result.done(new, "renamed", host="hv1")
 
 
 @runner.reporting
 def clone(name, new):
-    """A verb that makes another guest."""
-    return result.done(name, "cloned", host="hv1")
+    """A verb that makes another guest, the subject of its answer."""
+    return result.done(new, "cloned", host="hv1")
 
 
 @runner.reporting

@@ -1,9 +1,13 @@
 """Which guests a call selects, and what its answers become."""
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
 from saltvirt.errors import InvalidInput
 from saltvirt.operations.access import bulk
+from saltvirt.operations.cluster import find
 
 
 def start(name, test=False, host=None):
@@ -37,6 +41,7 @@ def test_a_call_for_one_guest_is_not_a_selection(function, args, kwargs):
     ("function", "args", "kwargs", "expected"),
     [
         (start, ("web1,web2",), {}, {"names": ("web1", "web2"), "is_list": True}),
+        (start, ("web1,web1",), {}, {"names": ("web1",), "is_list": True}),
         (start, (["web1", 7, "web1"],), {}, {"names": ("web1", "7"), "is_list": True}),
         (start, ("web*",), {"host": "hv1"}, {"names": ("web*",), "host": "hv1", "kwargs": {}}),
         (pause, ("web1",), {"host": "hv1"}, {"names": ("web1",), "host": "hv1", "is_list": False}),
@@ -60,6 +65,10 @@ def test_several_guests_are_selected(function, args, kwargs, expected):
         (("web*",), {"at_once": 0}, "at_once must be a whole number from 1 to 32"),
         (("web*",), {"confirm": "all"}, "confirm must be a number"),
         ((), {"label": ["web"]}, "label must be a name or a pattern"),
+        # as of an unset variable: these are not all guests of the host
+        (("",), {"host": "hv1"}, "name is empty"),
+        (([],), {"label": "web"}, "name is empty"),
+        ((), {"name": None, "state": "running"}, "name is empty"),
     ],
 )
 def test_what_selects_no_guest_is_refused(args, kwargs, message):
@@ -88,3 +97,36 @@ def test_a_name_matches(names, name, expected):
 )
 def test_the_key_of_the_summary_is_no_name_of_a_guest(chosen, text):
     assert chosen.text == text
+
+
+def test_a_test_is_one_by_its_position_too():
+    for args, kwargs in (((True,), {}), ((), {"test": "true"})):
+        assert bulk._is_test(start, bulk.Selection(("web*",), args=args, kwargs=kwargs))
+    assert not bulk._is_test(start, bulk.Selection(("web*",)))
+
+
+def test_no_further_guest_is_begun_after_an_interrupt():
+    begun = []
+
+    def call(args, _kwargs):
+        begun.append(args)
+        if len(begun) == 2:
+            raise KeyboardInterrupt  # in the main thread it comes from the wait for this result
+        time.sleep(0.02)
+        return {}
+
+    targets = [bulk.Target(f"web{number}", "hv1") for number in range(50)]
+    with pytest.raises(KeyboardInterrupt):
+        bulk._call_each(bulk.Selection(("web*",), at_once=1), targets, call)
+    assert len(begun) < 50
+
+
+@pytest.mark.parametrize(("host", "missing"), [
+    ("hv1", {}), ("hv[12]", {"hv2": "no answer"}), (None, {"hv2": "no answer"}),
+])  # fmt: skip
+def test_only_silent_hosts_that_are_selected_count(monkeypatch, tmp_path, host, missing):
+    places = find.Locations({"web1": {"hv1": "running"}}, {"hv2": "no answer"})
+    monkeypatch.setattr(find, "locations", lambda _fleet: places)
+    fleet = SimpleNamespace(opts={"cachedir": str(tmp_path)})
+    targets, found = bulk.resolve(fleet, bulk.Selection((), host=host), None)
+    assert (targets, found) == ([bulk.Target("web1", "hv1")], missing)
