@@ -259,7 +259,7 @@ def _titled_table(value, title):
 def _displays(name, value):
     """What opens the displays and serial ports of a guest, as ``virt.display`` lists them."""
     devices = value.get("displays")
-    if not isinstance(devices, list):
+    if not isinstance(devices, list) or not devices:
         return
     if value.get("state") not in ("running", "paused"):
         yield from _sentence("", f"it can be opened after salt-run virt.start {name}")

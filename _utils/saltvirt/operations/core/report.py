@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -25,10 +26,20 @@ class Lines(Protocol):
 
 
 class OneByOne:
-    """An output for concurrent operations: each step is a line, without a progress line."""
+    """An output for concurrent operations: each step is a line, without a progress line, and a
+    warning that several guests have in common is printed once."""
 
     def __init__(self, shown_on: Lines | None) -> None:
         self._screen = shown_on
+        self._warnings: set[str] = set()
+        self._lock = threading.Lock()
+
+    def is_new(self, warning: str) -> bool:
+        """True if no operation has had this warning yet."""
+        with self._lock:
+            is_new = warning not in self._warnings
+            self._warnings.add(warning)
+        return is_new
 
     def line(self, text: str) -> None:
         """Print a line."""
@@ -93,8 +104,13 @@ class Report:
 
     def host_event(self, tag: str, data: dict[str, Any]) -> None:
         """Show a step that a host reports; a ``watch`` callback for Fleet.ask."""
-        text = f"{self.guest}: {data.get('message') or tag.rsplit('/', 1)[-1]}"
-        if data.get("percent") is None:
+        step = tag.rsplit("/", 1)[-1]
+        message = str(data.get("message") or step)
+        text = f"{self.guest}: {message}"
+        if step == "warning" and isinstance(self.screen, OneByOne):
+            if self.screen.is_new(message):
+                self.show(text)
+        elif data.get("percent") is None:
             self.show(text)
         else:
             self.progress(data["percent"], text)

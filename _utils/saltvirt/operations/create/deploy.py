@@ -315,7 +315,7 @@ class Deploy:
         self.provider, self.settings = provider, settings
         self.fleet, self.policy, self.init_requests = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
-        self.remove, self.screen = remove, screen
+        self.remove, self.screen = remove, OneByOne(screen)
 
     def check(self) -> Checked:
         """Return where each guest would be created, and why others would not."""
@@ -456,7 +456,7 @@ class Deploy:
         """Create or start one guest, and return its host."""
         with Fleet(self.fleet.opts, like=self.fleet) as fleet:
             name = init_request.name
-            report = Report(fleet, name, "init", OneByOne(self.screen))
+            report = Report(fleet, name, "init", self.screen)
             if name in deploy_plan.pending_start:
                 host = deploy_plan.pending_start[name]
                 arguments = fleet, self.policy, init_request, host, report, query_locations

@@ -47,7 +47,7 @@ class InitList:
     ) -> None:
         self.provider = provider
         self.fleet, self.policy, self.init_requests = fleet, policy, init_requests
-        self.at_once, self.screen = at_once, screen
+        self.at_once, self.screen = at_once, OneByOne(screen)
         self.batched_jobs = BatchedJobs(at_once) if _are_light(init_requests[0]) else None
         self.jobs: Jobs = SINGLE_JOBS if self.batched_jobs is None else self.batched_jobs
 
@@ -162,7 +162,7 @@ class InitList:
     ) -> Init:
         """Return the Init of a guest. fleet: of its thread."""
         fleet = fleet or self.fleet
-        report = Report(fleet, init_request.name, "init", OneByOne(self.screen))
+        report = Report(fleet, init_request.name, "init", self.screen)
         arguments = fleet, self.policy, init_request, report, cluster, query_locations
         return Init(*arguments, self.jobs, self.provider)
 

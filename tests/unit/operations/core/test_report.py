@@ -107,3 +107,16 @@ def test_clean_data_has_no_lines(channel):
 def test_nobody_waits():
     Report(Bus(), "web1", "init").progress(1, "1 %")
     progress.ProgressDisplay({"virt.init": test_nobody_waits}, "virt_query").line("x")
+
+
+def test_a_warning_of_several_guests_is_printed_once(screen, channel):
+    """As that a host has no KVM; for a single guest it is printed each time."""
+    shared = reports.OneByOne(screen)
+    for guest, message in (("web1", "no KVM"), ("web2", "no KVM"), ("web2", "no room")):
+        Report(Bus(), guest, "init", shared).host_event("virt/warning", {"message": message})
+    Report(Bus(), "web2", "init", shared).host_event("virt/disk", {"message": "no KVM"})
+    lines = [event["message"] for event in channel.events]
+    assert lines == ["web1: no KVM", "web2: no room", "web2: no KVM"]
+    for guest in ("web3", "web4"):
+        Report(Bus(), guest, "init", screen).host_event("virt/warning", {"message": "no KVM"})
+    assert len(channel.events) == 5
