@@ -30,7 +30,7 @@ test-matrix: ## tutorial, keys, states, migration, update on Debian 12 and 13 wi
 	$(LAB) matrix $(ARGS)
 
 demo: ## a cloud on this machine and the tutorial in it, command by command: NAME=demo2, REPLACE=1
-	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT) --name $(NAME) $(if $(REPLACE),--replace)
+	python3 -m tests.tutorial.demo --debian $(DEBIAN) --salt $(SALT) --name $(NAME) $(if $(filter-out 0 no false,$(REPLACE)),--replace)
 
 demo-down: ## remove the demo's cloud: NAME=demo2
 	$(LAB) --name $(NAME) down

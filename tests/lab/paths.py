@@ -29,7 +29,8 @@ def instance_name(given=None):
     name = given or os.environ.get("SALTVIRT_LAB") or "lab"
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
         raise LabError(
-            f"{name!r} is no name for a lab: up to 24 lower-case letters, digits and dashes"
+            f"{name!r} is no name for a lab: a lower-case letter, then up to 23 lower-case "
+            "letters, digits and dashes"
         )
     return name
 

@@ -710,6 +710,15 @@ def test_a_session_that_ends_is_a_new_login(inside, api):
     assert inside.run("return sessionStorage.length") == 0
 
 
+def test_a_session_that_expires_asks_for_a_new_login(page, api):
+    """The stream of events, and that of the engine, outlive it."""
+    api.expire = time.time() + 4
+    login(page)
+    page.until_text("the session has ended: log in again")
+    assert page.all("dialog, .tile") == []
+    assert page.run("return sessionStorage.length") == 0
+
+
 def test_a_limited_user_sees_what_the_api_gives(page, api):
     api.refuses = {"host_info", "certs", "ha_status", "repair", "backups", "migrate_unfinished"}
     api.has_events = False

@@ -76,6 +76,29 @@ def test_deploy_explains_the_placement_and_follows_the_phases(inside, api):
     inside.until(lambda: labels in api.calls, "labels")
 
 
+def test_of_several_new_guests_those_that_exist_get_owner_and_labels(inside, api):
+    marks = []
+
+    def created(arguments):
+        names = arguments["name"].split(",")
+        if arguments.get("test"):
+            return {name: {"result": None, "comment": "would be created"} for name in names}
+        return {**page_api.failed(names[0], "no space left"), **page_api.done(names[1], "runs")}
+
+    def marked(arguments):
+        marks.append(arguments)
+        return page_api.done(arguments["name"], "recorded")
+
+    api.answers.update(init=created, set_owner=marked, label=marked)
+    view(inside, "deploy")
+    for field, text in (("name", "new"), ("count", "2"), ("image", "salt://debian.qcow2"),
+                        ("owner", "anna"), ("labels", "web")):  # fmt: skip
+        inside.fill(f"#{field}", text)
+    inside.button("Deploy", "form").click()
+    inside.until(lambda: len(marks) == 2, "owner and labels")
+    assert marks == [{"name": "new2", "owner": "anna"}, {"name": "new2", "labels": ["web"]}]
+
+
 def test_an_iso_needs_no_image_and_several_get_the_next_free_names(inside, api):
     taken = guest_in(api, "running")
     api.answers["init"] = failed("x", "hyper1: source_file /iso does not exist; not enough memory")

@@ -1,9 +1,11 @@
 """What make demo asks and shows. tests/integration/test_demo.py runs it whole."""
 
 import io
+import subprocess
 
 import pytest
 
+from tests.lab import paths
 from tests.lab.sh import LabError
 from tests.tutorial import demo
 from tests.tutorial.heartbeat import Heartbeat, duration
@@ -34,6 +36,15 @@ def test_a_running_demo_is_removed_only_if_the_user_agrees(monkeypatch, replace,
             demo.refuse_to_replace(RunningCloud(), replace)
     else:
         demo.refuse_to_replace(RunningCloud(), replace)
+
+
+@pytest.mark.parametrize(
+    ("given", "replaces"), [([], False), (["REPLACE=0"], False), (["REPLACE=1"], True)]
+)
+def test_make_replaces_a_demo_only_if_it_is_told_to(given, replaces):
+    argv = ["make", "-n", "-C", paths.REPOSITORY, "demo", *given]
+    made = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert ("--replace" in made) is replaces
 
 
 def test_the_first_demo_asks_nothing():

@@ -205,8 +205,8 @@ export function deploy_view(page) {
     named = false;
     go("jobs");
     const end = await act("init", wanted.name, wanted, [], true);
-    if (end.result === false) return;
-    for (const name of wanted.name.split(",")) {
+    const made = end.done || (end.result === false ? [] : wanted.name.split(","));
+    for (const name of made) {
       for (const [fun, key, value] of marks) if (value.length) await act(fun, name, { name, [key]: value });
     }
   }

@@ -83,17 +83,19 @@ export const counted = (count, word) => `${count} ${word}${count === 1 ? "" : "s
 export function verdict(data, about) {
   const named = data && data[about];
   const summary = Object.values(data || {}).find((one) => one && one.summary === true);
-  const all = Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object")
-    .map(([, one]) => one);
-  const found = named && typeof named === "object" ? named : summary || (all.length > 1 ? together(all) : all[0]);
+  const all = Object.entries(data || {}).filter(([key, one]) => key !== "retcode" && one && typeof one === "object");
+  const found = named && typeof named === "object" ? named : summary || (all.length > 1 ? together(all) : (all[0] || [])[1]);
   return found || { result: false, comment: "no answer" };
 }
 
-/** The answers about several guests as one: it has failed if one of them has. */
-function together(all) {
+/** The answers about several guests as one: it has failed if one of them has. `done`: the names of
+ * the others. */
+function together(named) {
+  const all = named.map(([, one]) => one);
   if (!all.every((one) => "result" in one && "comment" in one)) return all[0];
   const result = all.some((one) => one.result === false) ? false : all.some((one) => one.result === null) ? null : true;
-  return { result, comment: all.map((one) => one.comment).join("\n") };
+  const done = named.filter(([, one]) => one.result === true).map(([name]) => name);
+  return { result, comment: all.map((one) => one.comment).join("\n"), done };
 }
 
 /** The comment of an answer that is a refusal, or "". */

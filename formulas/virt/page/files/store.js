@@ -15,6 +15,8 @@ const MOST_BACK_MS = 900000;
 const AGAIN_MS = 10000;
 const KEPT = 60;
 const ARMED_MS = 300000;
+// the longest time of setTimeout
+const LONGEST_MS = 2 ** 31 - 1;
 // functions of the runner that change nothing
 const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
@@ -50,6 +52,15 @@ export function open(on_end) {
     if (exc instanceof LoggedOut && !signal.aborted) on_end(exc.message);
   };
   follow(signal, over).catch(over);
+  expire(signal, over);
+}
+
+/** End the session when it expires: the engine and the stream of events do not. */
+function expire(signal, over) {
+  const left_ms = who().expire * 1000 - Date.now();
+  if (left_ms > LONGEST_MS) return;
+  const end = setTimeout(() => over(new LoggedOut("the session has ended: log in again")), left_ms);
+  signal.addEventListener("abort", () => clearTimeout(end));
 }
 
 /** Receive updates from the engine, and query the API while the engine is not available. */
