@@ -1,15 +1,22 @@
 """Defaults of new guests on a private libvirtd: QEMU starts with them, a second apply changes
 nothing, and an existing guest does not get them."""
 
+import json
+import re
+
+import libvirt
 import pytest
 
 from saltvirt import errors
 from saltvirt.host.provision.update import stored
 from saltvirt.spec import guest
 from saltvirt.xml.domain.domain import Domain
+from tests import golden
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.host.provision.test_pending import NIC, SYSTEM, host  # noqa: F401
+from tests.functional.host.provision.test_pending import NIC, SYSTEM, host, state  # noqa: F401
 
+FORMER = json.loads(golden.read("former.json"))
+INACTIVE = libvirt.VIR_DOMAIN_XML_INACTIVE
 TIMERS = [("rtc", "catchup", None), ("pit", "delay", None), ("hpet", None, False)]
 REPEATED = {"graphics": "vnc", "disks": [SYSTEM], "interfaces": [NIC], "clock": {"utc": True}}
 
@@ -87,12 +94,30 @@ def test_inputs_that_cannot_be(wrong, message):
         guest.parse("g1", update=True, inputs=wrong)
 
 
-def test_an_existing_guest_does_not_get_the_defaults(host):  # noqa: F811
+def test_a_guest_of_an_earlier_version_does_not_get_the_defaults(host):  # noqa: F811
     host.init(start=False, **REPEATED)
-    former = Domain.fromstring(host.conn.lookupByName("g1").XMLDesc(0))
-    former.clock.timers, former.inputs = [], []
-    former.controllers = [item for item in former.controllers if item.type != "usb"]
+    own = stored(host.conn.lookupByName("g1"))
+    former = Domain.fromstring("\n".join(FORMER["vnc"]["xml"]))
+    former.name, former.uuid, former.type = "g1", own.uuid, own.type
+    former.cpu, former.record.disks, former.record.devices = own.cpu, own.record.disks, None
+    former.disks[0].source, former.interfaces = own.disks[0].source, own.interfaces
+    former.memory_kib = former.current_memory_kib = own.memory_kib
+    former.vcpu.maximum = 1
     host.conn.defineXML(former.tostring())
-    before = host.conn.lookupByName("g1").XMLDesc(0)
+    dom = host.conn.lookupByName("g1")
+    before = dom.XMLDesc(0)
     assert host.update(**REPEATED)["changes"] == []
-    assert host.conn.lookupByName("g1").XMLDesc(0) == before
+    run = state(host.modules)
+    given = {"cpu": 1, "mem": 128, "vm_type": "qemu", **REPEATED}
+    assert run("g1", **given)["changes"] == {"g1": {"started": True}}
+    assert run("g1", **given)["changes"] == {}
+    answer = host.update(cpu=2, mem=256)
+    assert {change["path"].partition(":")[0] for change in answer["changes"]} == {
+        "vcpu", "memory_kib", "current_memory_kib",
+    }  # fmt: skip
+    host.update(cpu=1, mem=128)
+    assert without_record(dom.XMLDesc(INACTIVE)) == without_record(before)
+
+
+def without_record(text):
+    return re.sub(r"<metadata\b.*</metadata>", "", text, flags=re.DOTALL)
