@@ -164,7 +164,8 @@ def top(host=None, sort="cpu", interval=None):
 @runner.reporting
 def log(name=None, limit=50):
     """
-    Show which verbs have changed guests and hosts: when, who called them, and their results.
+    Show what has changed guests and hosts: the verbs, with their callers and results, and the
+    decisions of high availability (fences, restarts, states of hosts) with their reasons.
 
     This master records every call of a verb of the runner that was permitted and may have changed
     something, from ``salt-run``, salt-api and reactors; not ``test=True``, and not what was done
@@ -177,7 +178,8 @@ def log(name=None, limit=50):
     :return: under ``log``: ``title``, ``table`` and ``entries``, the newest last: a list of
         dictionaries: ``time`` (UTC, when the verb ended), ``seconds``, ``user``, ``verb``,
         ``guest``, ``host``, ``result`` (True or False), ``comment``, and ``new`` (the guest's new
-        name) if there is one
+        name) if there is one. A decision of high availability has the ``user`` ``ha``, the
+        ``verb`` ``fence``, ``ha guest`` or ``ha host``, and the new ``state``
 
     CLI Example:
 

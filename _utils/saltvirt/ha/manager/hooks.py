@@ -9,8 +9,11 @@ from saltvirt.ha.manager import config
 from saltvirt.operations.cluster.hooks import MasterHooks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from saltvirt.fleet.client import Fleet
     from saltvirt.ha.manager.cluster_provider import ClusterHaProvider
+    from saltvirt.operations.journal.activity_log import LogEntry
     from saltvirt.system import file_lock
 
 
@@ -36,6 +39,14 @@ class HaMasterHooks(MasterHooks):
         from saltvirt.ha.manager.cluster_provider import ClusterHaProvider  # noqa: PLC0415 - who uses it pays for it
 
         return ClusterHaProvider(opts)
+
+    def log_entries(self, opts: file_lock.Opts) -> Iterable[LogEntry]:
+        """See MasterHooks: the decisions in the journal."""
+        if not config.is_configured(opts):
+            return ()
+        from saltvirt.ha.manager import log_entries  # noqa: PLC0415 - who uses it pays for it
+
+        return log_entries.read(opts)
 
     def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:
         """See MasterHooks: the settings of a managed guest."""

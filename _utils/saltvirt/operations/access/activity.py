@@ -37,7 +37,7 @@ def recorded(
     """Return what the call returns, or raise what it raises, and record the result. injected: as
     for access_check.answer."""
     opts, verb = function.__globals__.get("__opts__") or {}, function.__name__
-    if verb in QUERIES or "cachedir" not in opts:
+    if verb in QUERIES or "cachedir" not in opts or _is_preview(bound):
         return call()
     call_entry = _CallEntry(opts, verb, bound.arguments, injected)
     with confidential.collect() as redactions:
@@ -55,12 +55,19 @@ def recorded(
     return answer
 
 
+def _is_preview(bound: inspect.BoundArguments) -> bool:
+    """Return whether the call only shows what the verb would do."""
+    defaults = {name: entry.default for name, entry in bound.signature.parameters.items()}
+    arguments = {**defaults, **bound.arguments.get("kwargs", {}), **bound.arguments}
+    return bool(arguments.get("test")) or arguments.get("apply") is False
+
+
 # (subject, whether the verb succeeded, comment, host)
 _Outcome = tuple[str | None, bool, object, object]
 
 
 def _results(answer: Answer) -> Iterator[_Outcome]:
-    """Yield the results in an answer; without those of a test, which has changed nothing."""
+    """Yield the results in an answer."""
     for subject, part in answer.items():
         if isinstance(part, dict) and isinstance(part.get("result"), bool):
             yield subject, part["result"], part.get("comment") or "", part.get("host")

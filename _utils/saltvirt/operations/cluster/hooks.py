@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from saltvirt import errors, features
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster.ha_provider import HaProvider
 from saltvirt.operations.core.operation import Result
+from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.system import file_lock
 
 # modules with HOOKS; a feature that is not installed has none
@@ -42,6 +43,10 @@ class MasterHooks:
     def guest_settings(self, opts: file_lock.Opts) -> GuestSettings | None:
         """Return the feature's settings for a new deployment; None if guests have none."""
 
+    def log_entries(self, opts: file_lock.Opts) -> Iterable[LogEntry]:
+        """Return what the feature has done by itself, the oldest first, for virt.log."""
+        return ()
+
     def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:
         """Return what the feature knows about a guest, as keys of the answer of virt.vm_info; a key
         ``unknown`` has, for other keys, why they are not complete."""
@@ -69,6 +74,11 @@ def off_proofs(opts: file_lock.Opts) -> dict[str, str]:
 def guest_settings(opts: file_lock.Opts) -> list[GuestSettings]:
     """Return the settings of all features for the guests of a new deployment."""
     return [*filter(None, (feature.guest_settings(opts) for feature in installed()))]
+
+
+def log_entries(opts: file_lock.Opts) -> list[LogEntry]:
+    """Return what the features have done by themselves."""
+    return [entry for feature in installed() for entry in feature.log_entries(opts)]
 
 
 def describe_guest(fleet: Fleet, name: str, uuid: str) -> list[dict[str, Any]]:

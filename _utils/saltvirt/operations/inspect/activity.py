@@ -1,4 +1,4 @@
-"""Show what verbs have changed."""
+"""Show what verbs and features have changed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, units
+from saltvirt.operations.cluster import hooks
 from saltvirt.operations.journal import activity_log
 from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.system import file_lock
@@ -18,11 +19,15 @@ _REMOVING, _MAKING = ("purge", "rename"), ("init",)
 def listing(
     opts: file_lock.Opts, name: str | None, limit: object, current_guest: bool
 ) -> dict[str, Any]:
-    """Return the answer of the runner: the newest entries, the newest last. name: of a guest or a
-    host, or a pattern. current_guest: for a user with limited rights: only what happened to the
-    guest that has the name now, without what comments say of other guests. Raises InvalidInput."""
+    """Return the answer of the runner: the newest entries of verbs and features, the newest last.
+    name: of a guest or a host, or a pattern. current_guest: for a user with limited rights: only
+    what happened to the guest that has the name now, without what comments say of other guests.
+    Raises InvalidInput."""
     count = _count(limit)
-    entries = activity_log.read(opts, MAX_ENTRIES if current_guest else count, name)
+    decided = (entry for entry in hooks.log_entries(opts) if name is None or entry.is_about(name))
+    recorded = activity_log.read(opts, MAX_ENTRIES if current_guest else count, name)
+    entries = sorted([*recorded, *decided], key=lambda entry: entry.time)
+    entries = entries[-MAX_ENTRIES if current_guest else -count :]
     if current_guest:
         entries = [_public(entry) for entry in _of_current_guest(entries, name)][-count:]
     entries = [replace(entry, public_comment=None) for entry in entries]
@@ -70,12 +75,12 @@ def _public(entry: LogEntry) -> LogEntry:
 def _title(number: int, name: str | None) -> str:
     about = f" of {name}" if name else ""
     if not number:
-        return f"no verb has changed anything{about} that this master has recorded"
+        return f"nothing has changed{about} that this master has recorded"
     return f"the last {units.pluralize(number, 'change')}{about}"
 
 
 def _row(entry: LogEntry) -> list[Any]:
     guest = f"{entry.guest} → {entry.new}" if entry.new else entry.guest
-    result = "done" if entry.result else "failed"
+    result = entry.state or ("done" if entry.result else "failed")
     time = entry.time.replace("T", " ").rstrip("Z")
     return [time, entry.user, entry.verb, guest, entry.host, result, entry.comment]

@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 class LogEntry(Message):
     """time: when the verb ended, in UTC. seconds: how long it took. user: who called it. new: the
     second name of the guest, of a verb that gives it one. public_comment: the comment for users
-    with limited rights, if it is another."""
+    with limited rights, if it is another. state: the new state of the guest or the host, of a
+    decision that a feature has taken."""
 
     time: str
     seconds: float
@@ -44,6 +45,7 @@ class LogEntry(Message):
     comment: str
     new: str | None = optional(None)
     public_comment: str | None = optional(None)
+    state: str | None = optional(None)
 
     def is_about(self, pattern: str) -> bool:
         """Return whether a guest, or a host that has no guest in the entry, matches the shell

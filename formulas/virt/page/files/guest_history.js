@@ -12,7 +12,7 @@ export function history_tab(context) {
   const element = h("div", null, past, h("h3", null, "Events since the page was opened"), events);
 
   const outcome = (one) => h("span", { class: `badge ${one.result === true ? "good" : one.result === false ? "bad" : ""}` },
-    one.result === true ? "done" : one.result === false ? "failed" : "test");
+    one.state || (one.result === true ? "done" : one.result === false ? "failed" : "test"));
   const row = (one) => [
     new Date(one.time).toLocaleString([], { hour12: false }), String(one.verb || ""), outcome(one), String(one.user || ""),
     one.seconds ? `${Math.round(number(one.seconds))} s` : "", String(one.comment || ""),

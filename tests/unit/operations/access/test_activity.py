@@ -104,6 +104,28 @@ def test_what_changed_nothing_is_not_recorded(opts):
     assert entries(opts) == []
 
 
+@runner.reporting
+def init(name, **kwargs):
+    """A verb that finds nothing to do."""
+    return result.done(name, "it exists")
+
+
+@runner.reporting
+def repair(apply=False):
+    """A verb that shows what it would do by default."""
+    return result.done("repair", "nothing to repair")
+
+
+def test_a_test_without_anything_to_do_is_not_recorded_as_done(opts):
+    init("web1", test=True)
+    init("web1", test="True")
+    repair()
+    assert entries(opts) == []
+    init("web1", test=False)
+    repair(apply=True)
+    assert [e["verb"] for e in entries(opts)] == ["init", "repair"]
+
+
 def test_what_a_command_printed_is_not_recorded(opts):
     put("web1", "cat /etc/secret")
     [entry] = entries(opts)
