@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,10 @@ from saltvirt.spec.storage import PermissionsSpec
 from saltvirt.xml.devices.address import PciAddress
 from saltvirt.xml.storage.pool import Pool
 from saltvirt.xml.storage.pool_source import Adapter, PoolDevice, PoolSource
+
+_NFS_VERSION = re.compile(r"[2-9](\.\d)?")
+# of mount.cifs: also as user=NAME%PASSWORD
+_PASSWORD = re.compile(r"pass(word)?2?(=|$)|user(name)?=.*%", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -127,12 +132,19 @@ class AdapterSpec(Spec):
     parent_address: ParentAddressSpec | None = key(nested(ParentAddressSpec))
 
 
+def _protocol_version(value: Any, argument: str) -> str:
+    """The version of NFS: 3, 4 or 4.2."""
+    if isinstance(value, bool) or not _NFS_VERSION.fullmatch(str(value)):
+        raise InvalidInput(f"{argument} {value!r} is not a version of NFS such as 4.2")
+    return str(value)
+
+
 def _mount_option(value: Any, argument: str) -> str:
     """One option of mount; a password would be readable by every user of the host."""
     option = values.line(value, argument)
     if "," in option:
         raise InvalidInput(f"{argument}: give each option as an item of the list")
-    if option.lower().startswith(("password", "pass=")):
+    if _PASSWORD.match(option):
         raise InvalidInput(f"{argument}: no passwords here: use credentials=FILE")
     return option
 
@@ -155,7 +167,7 @@ class PoolSpec(Spec):
     source_auth: PoolAuthSpec | None = key(nested(PoolAuthSpec))
     source_name: str | None = key(values.text, xml=PoolSource.name)
     source_format: str | None = key(values.word, xml=PoolSource.format)
-    source_protocol_ver: str | None = key(values.word, xml=PoolSource.protocol_version)
+    source_protocol_ver: str | None = key(_protocol_version, xml=PoolSource.protocol_version)
     source_mount_opts: list[str] | None = key(values.list_of(_mount_option))
 
     def check(self, argument: str) -> None:

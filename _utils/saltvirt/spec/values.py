@@ -71,7 +71,8 @@ def flag(value: Any, argument: str) -> bool:
 
 def text(value: Any, argument: str) -> str:
     """Text without control characters, not empty."""
-    if isinstance(value, dict | list | bool) or _CONTROL.search(str(value)) or str(value) == "":
+    is_text = value is not None and not isinstance(value, dict | list | bool)
+    if not is_text or _CONTROL.search(str(value)) or str(value) == "":
         raise InvalidInput(f"{argument} {value!r} is not a text")
     return str(value)
 

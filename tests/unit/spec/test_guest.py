@@ -368,6 +368,32 @@ def test_what_a_state_says_of_a_pool_s_source_is_known():
         pool.from_state("p", "netfs", {"hots": ["filer"]}, target="/a")
 
 
+def nfs(**arguments):
+    return pool.parse("p", "netfs", target="/a", source_hosts=["h"], source_dir="/d", **arguments)
+
+
+@pytest.mark.parametrize(
+    "option", ["password=hush", "PASS=hush", "password2=hush", "username=anna%hush"]
+)
+def test_a_password_is_no_option_of_mount(option):
+    with pytest.raises(InvalidInput, match="no passwords here") as error:
+        nfs(source_mount_opts=[option])
+    assert "hush" not in str(error.value)
+    assert nfs(source_mount_opts=["passive"]).source_mount_opts == ["passive"]
+
+
+@pytest.mark.parametrize("version", [True, "nfs4", "4.1.2", "", [4]])
+def test_the_version_of_nfs_is_a_number(version):
+    assert nfs(source_protocol_ver=4.2).source_protocol_ver == "4.2"
+    with pytest.raises(InvalidInput, match="is not a version of NFS"):
+        nfs(source_protocol_ver=version)
+
+
+def test_nothing_in_a_list_of_texts_is_no_text():
+    with pytest.raises(InvalidInput, match=r"oem_strings\[0\] None is not a text"):
+        parse(sysinfo={"oem_strings": [None]})
+
+
 def test_permissions_are_a_dictionary_or_a_list_of_one_key_each():
     """As Salt's documents write them."""
     asked = {"mode": "0750", "owner": 100}
