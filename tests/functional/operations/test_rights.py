@@ -25,7 +25,7 @@ from saltvirt.fleet import target
 from saltvirt.operations.access import access_check, bulk, owners
 from saltvirt.operations.cluster import unique
 from saltvirt.operations.create import wait
-from saltvirt.operations.journal import lock, slots
+from saltvirt.operations.journal import location_cache, lock, slots
 from saltvirt.rights import verbs
 from saltvirt.system import file_lock
 from tests.clock import Clock
@@ -207,6 +207,22 @@ def test_a_silent_host_is_said_of_both_alike(runner, cloud):
     told = [comment(runner("bob", "start", name), name) for name in ("secret-db", "gone-9")]
     assert told[0].replace("secret-db", "gone-9") == told[1]
     assert "that answered (not: hv2)" in told[1]
+
+
+def test_a_guest_is_last_seen_on_a_silent_host_by_those_who_may_see_it(runner, cloud):
+    on_hv2 = {**cloud.places()["hv2"], "bob-8": "running", "secret-2": "running"}
+    location_cache.store_host(cloud.opts, "hv2", on_hv2)
+    cloud.silent = {"hv2"}
+    for user, name, seen in (
+        ("bob", "bobs", True), ("bob", "bob-8", True), ("bob", "bob-9", False),
+        ("bob", "anna-1", False), ("anna", "anna-1", True), ("bob", "secret-2", False),
+    ):  # fmt: skip
+        told = comment(runner(user, "start", name), name)
+        last = f"{name} was last seen on hv2, which does not respond (since "
+        unknown = f"no guest {name!r} on any hypervisor that answered (not: hv2)"
+        assert told.startswith(last) if seen else told == unknown
+    owners.set_owner(cloud.opts, id_of("another"), "bobs", "anna")
+    assert "no guest 'bobs'" in comment(runner("bob", "start", "bobs"), "bobs")
 
 
 def test_listings_have_what_is_seen_alone(runner, cloud):

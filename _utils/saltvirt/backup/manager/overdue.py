@@ -20,7 +20,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import inventory
 from saltvirt.operations.core.operation import Checked, Result, Several, failure
 from saltvirt.operations.core.report import Lines, OneByOne, Report
-from saltvirt.operations.journal import lock
+from saltvirt.operations.journal import location_cache, lock
 from saltvirt.placement import facts
 
 _MAX_AT_ONCE = 100
@@ -73,7 +73,11 @@ class OverdueRequest:
 
     def names(self, guest: facts.Guest) -> bool:
         """Return whether a pattern matches the name of the guest."""
-        return any(fnmatch.fnmatchcase(guest.name, pattern) for pattern in self.guests)
+        return self.matches(guest.name)
+
+    def matches(self, name: str) -> bool:
+        """Return whether a pattern matches the name."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.guests)
 
     def criteria_for(self, guest: facts.Guest) -> _Criteria | None:
         """Return what applies to a guest, from its own schedule if it has one; None: no backup."""
@@ -237,12 +241,22 @@ class BackUpOverdue:
                     reason, criteria.target_name, places[guest.name]
                 )
         silent = tuple(
-            Result(host, f"cannot list the guests of {host}: {reason}", complete=False)
+            Result(host, self._silence(host, reason, places), complete=False)
             for host, reason in sorted(unreachable.items())
         )
         if not (overdue or young or silent or failed):
             self._refuse_empty(complete_guests)
         return overdue, young, (*failed, *silent)
+
+    def _silence(self, host: str, reason: str, places: Mapping[str, str]) -> str:
+        """Return the comment about a host that does not answer, with the requested guests that it
+        had. places: where the other hosts have guests."""
+        text = f"cannot list the guests of {host}: {reason}"
+        unseen, last_heard = location_cache.unseen_guests(self.fleet.opts, host)
+        missing = [name for name in unseen if name not in places and self.request.matches(name)]
+        if missing:
+            text += f"; last seen there ({last_heard}): {', '.join(missing)}"
+        return text
 
     def _refuse_empty(self, guests: Iterable[facts.Guest]) -> None:
         """Raise NotFound, because a schedule without any guest is a mistake.

@@ -115,9 +115,11 @@ class RollbackRestore:
         return Result(name, comment, {"undone": True}, details, not rollback.leftovers)
 
     def _locate(self, name: str) -> str:
-        hosts = find.locations(self.fleet).guests.get(name)
-        if hosts:
+        locations = find.locations(self.fleet)
+        if name in locations.guests:
             return lifecycle.host_for_write(self.fleet, name, self.host)
+        if not self.host and locations.last_seen(name):
+            locations.host_of(name)  # raises the error
         if not self.host:
             raise errors.NotFound(
                 f"no hypervisor that answered has {name}: name the host that had it with host=HOST"

@@ -20,7 +20,7 @@ from saltvirt import errors, names, sanitize, settings, units
 from saltvirt.fleet import requester
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import owners
-from saltvirt.operations.cluster import inventory
+from saltvirt.operations.cluster import find, inventory
 from saltvirt.operations.journal import intent_log
 from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, ResizeRequest
@@ -189,10 +189,12 @@ class _Guest:
 
 @dataclass(frozen=True)
 class _Cloud:
-    """The answers of all hosts. hosts: host to its guests by name."""
+    """The answers of all hosts. hosts: host to its guests by name. last_seen: which of the
+    unreachable hosts had a guest; see find.Locations."""
 
     hosts: dict[str, dict[str, _Guest]]
     unreachable: tuple[str, ...]
+    last_seen: find.LastSeen
 
     def instances_of(self, name: str) -> list[GuestIdentity]:
         """Return the guest as recorded for each host that has it."""
@@ -207,8 +209,12 @@ class _Cloud:
         uuids = (guest.facts.uuid for guests in self.hosts.values() for guest in guests.values())
         return [owners.normalize_uuid(uuid) for uuid in uuids]
 
-    def missing(self, name: str) -> errors.NotFound:
-        """Return the error for a guest that does not exist, or that the user may not see."""
+    def missing(self, name: str, visible: bool) -> errors.NotFound:
+        """Return the error for a guest that no host reports, or that the user may not see. visible:
+        the user could see it."""
+        last = self.last_seen(name) if visible else None
+        if last:
+            return errors.NotFound(find.last_seen_text(name, last))
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
             text += f" that answered (not: {', '.join(self.unreachable)})"
@@ -337,10 +343,22 @@ class _Limited:
         """Raise NotFound if the user may not see the guest on each host that has it, Denied if the
         user may not call the verb for it."""
         instances = cloud.instances_of(name)
-        if not instances or not all(map(self._rights.sees, instances)):
-            raise cloud.missing(name)
+        if not instances:
+            raise cloud.missing(name, self._could_see(name))
+        if not all(map(self._rights.sees, instances)):
+            raise cloud.missing(name, False)
         if not all(self._rights.may(self.verb, instance) for instance in instances):
             raise self._denied(f" of {name}")
+
+    def _could_see(self, name: str) -> bool:
+        """Return whether the user could see each guest of this name that the master has a record
+        of, and one without a record if there is none."""
+        try:
+            records = owners.load_named(self.opts, name)
+        except errors.BadAnswer:
+            return False
+        identities = [GuestIdentity(name, record.owner, record.labels) for record in records]
+        return all(map(self._rights.sees, identities or [GuestIdentity(name)]))
 
     def _admit_name(self, cloud: _Cloud, name: str) -> None:
         """Raise Denied if the user may not use the name, AlreadyExists if another user's guest has
@@ -586,7 +604,7 @@ def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str,
         }
         for host in hosts
     }
-    return _Cloud(by_host, tuple(sorted(unreachable)))
+    return _Cloud(by_host, tuple(sorted(unreachable)), find.last_seen_lookup(opts, unreachable))
 
 
 def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _Cloud) -> Answer:

@@ -91,6 +91,13 @@ def load(opts: file_lock.Opts, uuid: str) -> Owner:
         raise errors.BadAnswer(f"{path} is damaged: remove it, and record the owner again") from exc
 
 
+def load_named(opts: file_lock.Opts, name: str) -> list[Owner]:
+    """Return the records of all guests that had this name when their record was written. Raises
+    BadAnswer as :func:`load` does."""
+    records = (load(opts, path.name) for path in sorted(_folder(opts).glob("[!.]*")))
+    return [record for record in records if record.guest == name]
+
+
 def set_owner(opts: file_lock.Opts, uuid: str, guest: str, owner: str | None) -> None:
     """Make this user the guest's owner; None: no owner. Raises OperationFailed."""
     _write(opts, uuid, replace(load(opts, uuid), guest=guest, owner=owner))

@@ -51,6 +51,12 @@ class NamesOnDisk:
 LastSeen = Callable[[str], "tuple[str, str] | None"]
 
 
+def last_seen_text(name: str, last: tuple[str, str]) -> str:
+    """Return where the guest is that no host reports. last: as returned by LastSeen."""
+    host, last_heard = last
+    return f"{name} was last seen on {host}, which does not respond (since {last_heard})"
+
+
 def last_seen_lookup(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
     """Return the function for Locations.last_seen."""
     return lambda name: location_cache.last_seen(opts, name, unreachable)
@@ -87,12 +93,7 @@ class Locations:
             )
         last = self.last_seen(name)
         if last:
-            host, last_heard = last
-            reason = self.unreachable[host]
-            raise errors.NotFound(
-                f"{name} was last seen on {host}, which does not respond (since {last_heard}): "
-                f"{reason}"
-            )
+            raise errors.NotFound(f"{last_seen_text(name, last)}: {self.unreachable[last[0]]}")
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
             text += f" that answered ({self.unreachable_text()})"

@@ -10,7 +10,7 @@ from saltvirt import errors
 from saltvirt.backup.manager import overdue
 from saltvirt.backup.model.answers import ListedBackup
 from saltvirt.operations.core.operation import Result
-from saltvirt.operations.journal import lock
+from saltvirt.operations.journal import location_cache, lock
 from saltvirt.placement import facts
 
 NOW_S = 1_763_913_600  # 2025-11-23T16:00:00Z
@@ -127,6 +127,17 @@ def test_one_that_fails_hinders_no_other_and_is_no_success(cloud):
     assert (web1.comment, web1.complete) == ("the target is full", False)
     assert (web2.changes, web2.complete) == ({"backup": "x"}, True)
     assert hv2.subject == "hv2" and "it is silent" in hv2.comment and not hv2.complete
+
+
+def test_the_guests_that_a_silent_host_had_are_named(cloud, tmp_path):
+    cloud.opts["cachedir"] = str(tmp_path)
+    location_cache.store_host(cloud.opts, "hv2", {"web1": "running", "web9": "off", "db": "off"})
+    cloud.silent = {"hv2": "it is silent"}
+    hv2 = cloud.due("web*").check().parts[-1]
+    assert hv2.comment.startswith(
+        "cannot list the guests of hv2: it is silent; last seen there (2"
+    )
+    assert hv2.comment.endswith("): web9")
 
 
 def test_by_patterns_of_names(cloud):
