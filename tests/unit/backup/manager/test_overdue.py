@@ -134,9 +134,7 @@ def test_the_guests_that_a_silent_host_had_are_named(cloud, tmp_path):
     location_cache.store_host(cloud.opts, "hv2", {"web1": "running", "web9": "off", "db": "off"})
     cloud.silent = {"hv2": "it is silent"}
     hv2 = cloud.due("web*").check().parts[-1]
-    assert hv2.comment.startswith(
-        "cannot list the guests of hv2: it is silent; last seen there (2"
-    )
+    assert hv2.comment.startswith("cannot list the guests of hv2: it is silent; last seen there (2")
     assert hv2.comment.endswith("): web9")
 
 
