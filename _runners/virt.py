@@ -27,6 +27,7 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import errors, names, settings, units, version
     from saltvirt.answers import guest_calls
+    from saltvirt.operations.access import access_check
     from saltvirt.operations import repair as repair_operation
     from saltvirt.operations.cluster import find, hooks, inventory, version_report
     from saltvirt.operations.core import operation, report, verb_list
@@ -538,9 +539,10 @@ def repair(apply=False, test=False, name=None, finding=None):
 @runner.reporting
 def help():
     """
-    List the verbs of this runner in groups, one line for each.
+    List the verbs of this runner that you may call, in groups, one line for each.
 
-    :return: group to ``table``: each verb with the arguments that it requires, and what it does
+    :return: group to ``table``: each verb with the arguments that it requires, and what it does;
+        and ``verbs``: their names
 
     CLI Example:
 
@@ -548,4 +550,5 @@ def help():
 
         salt-run virt.help
     """
-    return verb_list.listing(__salt__)
+    user = access_check.requesting_user(__opts__)
+    return verb_list.listing(__salt__, lambda verb: access_check.may_call(__opts__, user, verb))

@@ -235,6 +235,14 @@ def test_listings_have_what_is_seen_alone(runner, cloud):
     assert runner("eve", "list") == {"hv1": {}, "hv2": {}}
 
 
+def test_help_lists_what_the_user_may_call(runner):
+    def listed(user):
+        return {verb for group in runner(user, "help").values() for verb in group["verbs"]}
+
+    assert listed("bob") == verbs.SETS["manage"] | {"purge"}
+    assert listed("ops") == listed("root") == set(verbs.RULES)
+
+
 def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):
     assert runner("bob", "start", "bobs")["bobs"]["result"] is True
     assert runner("bob", "force_off", "bob-1")["bob-1"]["result"] is True

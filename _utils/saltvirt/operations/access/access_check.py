@@ -121,6 +121,16 @@ def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
     return user_rights is None or user_rights.everywhere(verb)
 
 
+def may_call(opts: dict[str, Any], user: str | None, verb: str) -> bool:
+    """Return whether the user may call the verb, at least for some guest. Raises Denied."""
+    user_rights = _limits(opts, user)
+    if user_rights is None:
+        return True
+    if verbs.RULES[verb].scope == verbs.CLOUD:
+        return user_rights.everywhere(verb)
+    return user_rights.may_at_all(verb)
+
+
 def visible_to(
     opts: dict[str, Any],
     user: str | None,

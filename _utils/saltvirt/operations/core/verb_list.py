@@ -43,13 +43,16 @@ GROUPS = {
 }  # fmt: skip
 
 
-def listing(functions: Mapping[str, Callable[..., Any]]) -> Answer:
-    """Return a table for each group. functions: the runner's ``__salt__``."""
+def listing(functions: Mapping[str, Callable[..., Any]], may_call: Callable[[str], bool]) -> Answer:
+    """Return a table for each group. functions: the runner's ``__salt__``. may_call: whether the
+    user may call a verb; a group without such a verb is left out."""
     data: Answer = {}
     for group, verbs in GROUPS.items():
-        rows = [[_usage(verb, functions), _summary(functions, verb)] for verb in verbs
-                if f"virt.{verb}" in functions]  # fmt: skip
-        data[group] = {"table": [[group, "manual: salt-run -d virt.VERB"], *rows]}
+        callable_verbs = [verb for verb in verbs if f"virt.{verb}" in functions and may_call(verb)]
+        rows = [[_usage(verb, functions), _summary(functions, verb)] for verb in callable_verbs]
+        table = [[group, "manual: salt-run -d virt.VERB"], *rows]
+        if rows:
+            data[group] = {"table": table, "verbs": callable_verbs}
     return data
 
 

@@ -43,7 +43,8 @@ def test_a_line_is_the_first_sentence_and_names_what_is_required():
         :param name: its name
         """
 
-    answer = verb_list.listing({"virt.rename": rename})
-    assert answer["Create and remove guests"]["table"][1:] == [
-        ["rename NAME NEW", "Rename a guest that is off"]
-    ]
+    functions = {"virt.rename": rename, "virt.purge": rename, "virt.start": rename}
+    answer = verb_list.listing(functions, lambda verb: verb == "rename")
+    (group,) = answer.values()
+    assert group["table"][1:] == [["rename NAME NEW", "Rename a guest that is off"]]
+    assert group["verbs"] == ["rename"]
