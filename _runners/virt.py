@@ -27,8 +27,8 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import errors, names, settings, units, version
     from saltvirt.answers import guest_calls
-    from saltvirt.operations.access import access_check
     from saltvirt.operations import repair as repair_operation
+    from saltvirt.operations.access import access_check
     from saltvirt.operations.cluster import find, hooks, inventory, version_report
     from saltvirt.operations.core import operation, report, verb_list
     from saltvirt.operations.create import explain as explain_operation

@@ -9,6 +9,7 @@ import socket
 import threading
 from pathlib import Path
 
+from saltvirt.rights.verbs import RULES
 from tests.clock import until
 
 NOVNC = Path("/usr/share/novnc")
@@ -268,6 +269,9 @@ class Api(http.server.ThreadingHTTPServer):
     def do_repair(self, _arguments):
         return {"repair": {"result": None, "comment": "no leftovers", "findings": [],
                            "table": [["what", "is wrong", "repairing", "command"]]}}  # fmt: skip
+
+    def do_help(self, _arguments):
+        return {"All": {"table": [], "verbs": sorted(set(RULES) - self.refuses)}}
 
     def do_networks(self, _arguments):
         one = {"active": True, "autostart": True, "persistent": True, "forward": "nat",

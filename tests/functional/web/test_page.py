@@ -720,7 +720,8 @@ def test_a_session_that_expires_asks_for_a_new_login(page, api):
 
 
 def test_a_limited_user_sees_what_the_api_gives(page, api):
-    api.refuses = {"host_info", "certs", "ha_status", "repair", "backups", "migrate_unfinished"}
+    api.refuses = {"host_info", "certs", "ha_status", "repair", "backups", "migrate_unfinished",
+                   "init", "force_off", "attach", "set_owner"}  # fmt: skip
     api.has_events = False
     api.hosts = {"hyper1": {"web1": api.hosts["hyper1"].popitem()[1]}}
     login(page)
@@ -729,6 +730,12 @@ def test_a_limited_user_sees_what_the_api_gives(page, api):
     page.until_text("every 30 s", ".live")
     tile(page, "web1").click()
     page.until(lambda: page.button("Back up", "main"), "its operations")
+    offered = [one.text for one in page.all("button, #views a, .tabs a")]
+    assert {"Health", "Hardware"} <= set(offered)
+    assert not {"Deploy…", "Deploy", "High availability", "Power off", "Backups"} & set(offered)
+    page.driver.find_element("link text", "Hardware").click()
+    page.until(lambda: page.button("Grow…", "main"), "its hardware")
+    assert "Add a disk…" not in page.call("main").text
     page.run("location.hash = '#health'")
     page.until_text(f"{USER} may not call virt.certs")
 

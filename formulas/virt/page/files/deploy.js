@@ -5,6 +5,7 @@ import { button, fill, h, line, save, saved, say } from "./dom.js";
 import { by_source } from "./images.js";
 import { bytes, natural, number, verdict } from "./model.js";
 import { names, placement, SIZES, unplaced_arguments } from "./deploy_model.js";
+import { may } from "./rights.js";
 import { go } from "./router.js";
 import { act, state } from "./store.js";
 
@@ -246,6 +247,8 @@ export function deploy_view(page) {
   return {
     element,
     draw(hosts) {
+      ask.hidden = !may("explain");
+      for (const [verb, one] of [["set_owner", at.owner], ["label", at.labels]]) one.row.hidden = !may(verb);
       const profiles = (key) => [...new Set(["default", ...hosts.flatMap((one) => one[key] || [])])].sort(natural).map((one) => [one, one]);
       choices(at.disk, profiles("disk_profiles"));
       choices(at.nic, profiles("nic_profiles"));

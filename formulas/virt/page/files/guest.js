@@ -13,6 +13,7 @@ import { snapshots_tab } from "./guest_snapshots.js";
 import { is_on, verbs, verdict } from "./model.js";
 import { field, plan_dialog } from "./plan.js";
 import * as records from "./records.js";
+import { may, rights_print } from "./rights.js";
 import { go, href } from "./router.js";
 import { act, changed, state } from "./store.js";
 import { sample } from "./usage.js";
@@ -104,24 +105,24 @@ export function guest_view(page) {
     const on = is_on(guest.state);
     if (guest.state === "creating") return [];
     return [
-      guest.state === "running" ? button("Reboot", () => change("reboot", {}, [], true, "Reboot")) : null,
-      verbs(guest.state).map(([verb, label, kind, confirm]) => button(label, () => run(verb, label, confirm), kind)),
-      on ? [display(guest.graphics) ? button("Screen", () => console_view(guest, "display")) : null,
+      guest.state === "running" && may("reboot") ? button("Reboot", () => change("reboot", {}, [], true, "Reboot")) : null,
+      verbs(guest.state).filter(([verb]) => may(verb)).map(([verb, label, kind, confirm]) => button(label, () => run(verb, label, confirm), kind)),
+      on && may("ticket") ? [display(guest.graphics) ? button("Screen", () => console_view(guest, "display")) : null,
         button("Serial console", () => console_view(guest, "serial"))] : null,
-      state.hosts.length > 1 ? button("Migrate…", () => page.move(guest)) : null,
-      records.records.may_back_up ? button("Back up", () => change("backup", {}, [], true, "Back up")) : null,
-      guest.autostart === null ? null : button(guest.autostart ? "Autostart off" : "Autostart on",
+      state.hosts.length > 1 && may("migrate") ? button("Migrate…", () => page.move(guest)) : null,
+      records.records.may_back_up && may("backup") ? button("Back up", () => change("backup", {}, [], true, "Back up")) : null,
+      guest.autostart === null || !may("autostart") ? null : button(guest.autostart ? "Autostart off" : "Autostart on",
         () => change("autostart", { enabled: !guest.autostart }, [], false, "Autostart")),
       on ? null : [
-        button("Rename…", () => ask_name("rename", "Rename", "The definition, the disk files and the minion's identity get the new name.")),
-        button("Clone…", () => ask_name("clone", "Clone", "The clone is another guest on the same host, with disks and an identity of its own.")),
-        button("Purge…", purge, "danger"),
+        !may("rename") ? null : button("Rename…", () => ask_name("rename", "Rename", "The definition, the disk files and the minion's identity get the new name.")),
+        !may("clone") ? null : button("Clone…", () => ask_name("clone", "Clone", "The clone is another guest on the same host, with disks and an identity of its own.")),
+        !may("purge") ? null : button("Purge…", purge, "danger"),
       ],
     ];
   }
 
   function draw_actions() {
-    const print = JSON.stringify([guest.name, guest.state, guest.autostart, display(guest.graphics), state.hosts.length > 1, records.records.may_back_up]);
+    const print = JSON.stringify([guest.name, guest.state, guest.autostart, display(guest.graphics), state.hosts.length > 1, records.records.may_back_up, rights_print()]);
     if (print === offered && actions.childElementCount) return;
     offered = print;
     const focused = actions.contains(document.activeElement) ? document.activeElement.textContent : null;
@@ -204,7 +205,7 @@ export function guest_view(page) {
         say(said, { comment: "" });
       }
       tab = Object.hasOwn(TABS, part) ? part : "overview";
-      fill(list, Object.entries(TABS).map(([key, [label]]) => h("a", {
+      fill(list, Object.entries(TABS).filter(([key]) => key === tab || may({ snapshots: "snapshots", backups: "backups", history: "log" }[key] || "query")).map(([key, [label]]) => h("a", {
         href: href("guest", name, ...(key === "overview" ? [] : [key])), "aria-current": key === tab ? "page" : null,
       }, label)));
       fill(body);

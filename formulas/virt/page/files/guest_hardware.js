@@ -4,6 +4,7 @@ import { button, fill, h, hold, table } from "./dom.js";
 import { device_forms } from "./guest_devices.js";
 import { bytes, number, size } from "./model.js";
 import { field, plan_dialog } from "./plan.js";
+import { may, rights_print } from "./rights.js";
 
 /** The tab. */
 export function hardware_tab(context) {
@@ -16,6 +17,7 @@ export function hardware_tab(context) {
   });
 
   const forms = device_forms(context, ask);
+  const offered = (verb, ...words) => (may(verb) ? button(...words) : null);
 
   function resources() {
     const { guest } = context;
@@ -37,9 +39,9 @@ export function hardware_tab(context) {
       target, one["virtual size"] ? bytes(one["virtual size"]) : "",
       is_drive(one) ? String(one.type) : String(one["file format"] || one.type || ""), h("code", null, String(one.file || one.source || "")),
       h("span", { class: "actions" }, is_drive(one)
-        ? button("Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
-        : [button("Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
-          button("Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
+        ? offered("detach", "Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
+        : [offered("resize", "Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
+          offered("detach", "Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
     ]);
     return rows.length ? table([["disk", "size", "format", "file", ""], ...rows], `Disks of ${guest.name}`)
       : h("p", { class: "none" }, "none");
@@ -49,19 +51,19 @@ export function hardware_tab(context) {
     const rows = Object.entries(guest.nics).map(([mac, one]) => [
       h("code", null, mac), Object.values(one.source || {}).map(String).join(" "), String(one.type || ""),
       String(one.model || ""), h("span", { class: "actions" },
-        button("Detach…", () => forms.detach_interface(mac), "danger", { "aria-label": `Detach ${mac}…`, "data-name": `detach ${mac}` })),
+        offered("detach", "Detach…", () => forms.detach_interface(mac), "danger", { "aria-label": `Detach ${mac}…`, "data-name": `detach ${mac}` })),
     ]);
     return rows.length ? table([["MAC address", "network", "kind", "model", ""], ...rows], `Network of ${guest.name}`)
       : h("p", { class: "none" }, "none");
   }
 
-  const add = (guest, ...buttons) => (guest.state === "gone" ? null : h("div", { class: "actions" },
+  const add = (guest, ...buttons) => (guest.state === "gone" || !may("attach") ? null : h("div", { class: "actions" },
     buttons.map(([text, open]) => button(text, open, "", { "data-name": text }))));
 
   return {
     element,
     draw(guest) {
-      const print = JSON.stringify([guest.vcpus, guest.memory, guest.memory_now, guest.disks, guest.nics, guest.pending, guest.state]);
+      const print = JSON.stringify([guest.vcpus, guest.memory, guest.memory_now, guest.disks, guest.nics, guest.pending, guest.state, rights_print()]);
       if (print === drawn) return;
       drawn = print;
       hold(element, () => fill(element,
@@ -69,7 +71,7 @@ export function hardware_tab(context) {
           h("ul", null, guest.pending.map((one) => h("li", null, one)))) : null,
         h("h3", null, "CPUs and memory"),
         table([["vCPUs", "memory", "memory now", ""], [guest.vcpus, size(guest.memory), size(guest.memory_now),
-          h("span", { class: "actions" }, guest.state === "gone" ? null : button("Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
+          h("span", { class: "actions" }, guest.state === "gone" ? null : offered("update", "Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
         h("h3", null, "Disks"), disks(guest),
         add(guest, ["Add a disk…", forms.disk], ["Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => is_drive(guest.disks[one])))]),
         h("h3", null, "Network"), nics(guest), add(guest, ["Add an interface…", forms.interface])));

@@ -6,6 +6,7 @@ import { graph } from "./graph.js";
 import { display } from "./guest.js";
 import { age, bytes, is_on, number, rate, size } from "./model.js";
 import { records } from "./records.js";
+import { may } from "./rights.js";
 import { guest_usage, latest, series } from "./usage.js";
 
 const texts = (found) => (Array.isArray(found) ? found.map(String) : []);
@@ -57,7 +58,7 @@ export function overview_tab(context) {
       ["Unknown", unknown.length ? h("ul", null, unknown) : null],
     ]));
     draw_usage(guest);
-    shot.hidden = !is_on(guest.state) || !display(guest.graphics);
+    shot.hidden = !may("screenshot") || !is_on(guest.state) || !display(guest.graphics);
   }
 
   function draw_usage(guest) {

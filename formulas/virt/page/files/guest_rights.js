@@ -4,6 +4,7 @@ import { LoggedOut } from "./api.js";
 import { button, facts, h, update } from "./dom.js";
 import { field, plan_dialog } from "./plan.js";
 import { look, records } from "./records.js";
+import { may } from "./rights.js";
 
 /** The tab. */
 export function rights_tab(context) {
@@ -30,7 +31,7 @@ export function rights_tab(context) {
   function draw() {
     update(element, facts([["Owner", records.owner.get(own()) || "none"],
       ["Labels", labels_of().length ? labels_of().map((one) => h("span", { class: "badge" }, one)) : "none"]]),
-      h("div", { class: "actions" }, button("Owner…", owner), button("Labels…", labels)),
+      h("div", { class: "actions" }, may("set_owner") ? button("Owner…", owner) : null, may("label") ? button("Labels…", labels) : null),
       h("p", { class: "none" }, "Who may do what is configured in virt:rights on the master: see docs/how-to/rights.md."));
   }
 

@@ -3,6 +3,7 @@
 import { call } from "./api.js";
 import { button, fill, h, hold, sure } from "./dom.js";
 import { verdict } from "./model.js";
+import { may } from "./rights.js";
 
 /** Kinds of snapshots: their label, and the arguments of virt.snapshot. */
 const KINDS = {
@@ -15,7 +16,7 @@ export function snapshots_tab(context) {
   const name = h("input", { "aria-label": "Name of the new snapshot", placeholder: "name, or empty", autocomplete: "off" });
   const kind = h("select", { "aria-label": "Kind of the new snapshot" }, Object.entries(KINDS).map(([value, [label]]) => h("option", { value }, label)));
   const list = h("ul", { class: "tree" });
-  const element = h("div", null, h("form", { class: "actions", onsubmit: (event) => { event.preventDefault(); take(); } },
+  const element = h("div", null, !may("snapshot") ? null : h("form", { class: "actions", onsubmit: (event) => { event.preventDefault(); take(); } },
     name, kind, h("button", { type: "submit" }, "Take snapshot")), list);
   const own = () => context.guest.name;
 
@@ -41,8 +42,8 @@ export function snapshots_tab(context) {
   const item = (one, all) => h("li", null,
     h("div", { class: "row" }, h("strong", null, one.name), one.current ? h("span", { class: "badge good" }, "current") : null,
       h("small", null, snapshot_words(one)), one.description ? h("p", null, String(one.description)) : null,
-      h("span", { class: "actions" }, button("Revert…", () => back(one.name), "", { "aria-label": `Revert to ${one.name}…`, "data-name": `revert ${one.name}` }),
-        button("Delete…", () => remove(one.name), "danger", { "aria-label": `Delete ${one.name}…`, "data-name": `delete ${one.name}` }))),
+      h("span", { class: "actions" }, !may("revert") ? null : button("Revert…", () => back(one.name), "", { "aria-label": `Revert to ${one.name}…`, "data-name": `revert ${one.name}` }),
+        !may("delete_snapshots") ? null : button("Delete…", () => remove(one.name), "danger", { "aria-label": `Delete ${one.name}…`, "data-name": `delete ${one.name}` }))),
     branch(all.filter((other) => other.parent === one.name && other !== one), all));
   const branch = (some, all) => (some.length ? h("ul", null, some.map((one) => item(one, all))) : null);
 

@@ -4,6 +4,7 @@ import { LoggedOut } from "./api.js";
 import { button, dialog, fill, h, hold, keep as keep_rows, save, saved, sure, table } from "./dom.js";
 import { age, bytes, counted, fits, is_on, natural, number, size } from "./model.js";
 import { look, records } from "./records.js";
+import { may } from "./rights.js";
 import { href, here, keep } from "./router.js";
 import { act } from "./store.js";
 import { guest_usage, latest, sample } from "./usage.js";
@@ -214,7 +215,7 @@ export function guests_view(page) {
     if (!some.length) return;
     const held = picked.contains(document.activeElement) ? document.activeElement.textContent : null;
     fill(picked, h("strong", { role: "status" }, `${counted(some.length, "guest")} selected`),
-      Object.entries(BULK).filter(([verb, [, may]]) => some.every((one) => may(one.state)) && (verb !== "backup" || records.may_back_up) && (verb !== "migrate" || hosts.length > 1))
+      Object.entries(BULK).filter(([verb, [, is_possible]]) => may(verb) && some.every((one) => is_possible(one.state)) && (verb !== "backup" || records.may_back_up) && (verb !== "migrate" || hosts.length > 1))
         .map(([verb, [label, , , question]]) => button(question ? `${label}…` : label, () => run(verb, some), ["force_off", "purge"].includes(verb) ? "danger" : "")),
       button("Clear selection", () => { chosen.clear(); again(); }, "quiet"));
     if (held) ([...picked.querySelectorAll("button")].find((one) => one.textContent === held) || picked.querySelector("button")).focus();

@@ -4,6 +4,7 @@ import { call, LoggedOut } from "./api.js";
 import { button, facts, fill, h, line, say, table, update } from "./dom.js";
 import { arrows, host_meters, names, trends } from "./hosts.js";
 import { counted, size, verdict } from "./model.js";
+import { may } from "./rights.js";
 import { href } from "./router.js";
 import { act, state } from "./store.js";
 import { host_usage, latest, sample } from "./usage.js";
@@ -59,8 +60,8 @@ export function host_view(page) {
     const host = state.hosts.find((one) => one.name === name);
     heading.textContent = name;
     // their listeners know the name of the host only when they run
-    update(act_on, host ? button("Evacuate…", evacuate) : null,
-      host && host.maintenance ? button("End maintenance", restore, "primary") : null);
+    update(act_on, host && may("evacuate") ? button("Evacuate…", evacuate) : null,
+      host && host.maintenance && may("restore") ? button("End maintenance", restore, "primary") : null);
     if (!host) {
       update(body, h("p", { class: "empty" }, state.at ? `No host ${name}.` : "Querying all hosts …"));
       return;

@@ -6,6 +6,7 @@ import { graph } from "./graph.js";
 import { squarified } from "./layout.js";
 import { counted, fits, number, rate, size } from "./model.js";
 import { may_go } from "./move.js";
+import { may } from "./rights.js";
 import { go, href } from "./router.js";
 import { host_usage, latest, sample, series } from "./usage.js";
 
@@ -240,7 +241,7 @@ function put(element, { x, y, w, h: height }) {
 function droppable(box, verdict, host, on, drag) {
   let asked = null;
   box.addEventListener("dragover", (event) => {
-    if (!drag.guest || drag.guest.host === host.name || host.error) return;
+    if (!drag.guest || drag.guest.host === host.name || host.error || !may("migrate")) return;
     event.preventDefault();
     event.dataTransfer.dropEffect = "move";
     if (asked === drag.guest) return;

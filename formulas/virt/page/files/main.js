@@ -6,6 +6,7 @@ import { strip_view } from "./jobs.js";
 import { login_view } from "./login.js";
 import { clock, size, sum } from "./model.js";
 import { move_dialog } from "./move.js";
+import { learn_rights, may } from "./rights.js";
 import { go, here, href } from "./router.js";
 import { changed, open, shut, state } from "./store.js";
 import { VIEWS } from "./views.js";
@@ -82,6 +83,7 @@ function cloud_view() {
   const nav = navigation();
   const [shade, forget_shade] = shade_button();
   const strip = strip_view();
+  const deploy = button("Deploy…", () => go("deploy"), "primary");
   const page = { ended, move: move_dialog };
   const views = new Map();
   let current = null;
@@ -89,7 +91,7 @@ function cloud_view() {
   fill(document.body,
     h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "Skip to content"),
     h("header", { class: "top" }, nav.menu, h("h1", null, h("a", { href: href("hosts") }, "Salt Virt")),
-      words, button("Deploy…", () => go("deploy"), "primary"),
+      words, deploy,
       live, shade, h("span", { class: "user" }, who().user), button("Log out", out, "quiet")),
     h("div", { class: "frame" }, nav.element, h("div", { class: "content" }, totals, body)), strip.element, said);
 
@@ -124,6 +126,15 @@ function cloud_view() {
     current.draw(state.hosts, words.value.trim());
   }
 
+  /** Hide what the user may not call. */
+  function draw_rights() {
+    deploy.hidden = !may("init");
+    for (const [name, link] of nav.links) link.parentElement.hidden = !may(VIEWS[name].verb || "query");
+    const place = here();
+    if (current.show) current.show(place.parts, place.query);
+    draw();
+  }
+
   function draw_jobs() {
     const now = strip.draw();
     nav.counts.textContent = now ? ` ${now}` : "";
@@ -143,7 +154,7 @@ function cloud_view() {
     said.timer = setTimeout(() => fill(said), failed ? 15000 : 6000);
   }
 
-  const heard = [["cloud", draw], ["jobs", draw_jobs], ["live", draw_live], ["said", outcome],
+  const heard = [["cloud", draw], ["rights", draw_rights], ["jobs", draw_jobs], ["live", draw_live], ["said", outcome],
     ["ended", (event) => ended(event.detail)]];
   for (const [name, listener] of heard) changed.addEventListener(name, listener);
   addEventListener("hashchange", show);
@@ -164,6 +175,7 @@ function cloud_view() {
   show();
   draw_jobs();
   open(ended);
+  learn_rights().catch((exc) => ended(exc.message));
 }
 
 /** Leave a view, and remember what has the focus and how far it is scrolled. */

@@ -3,6 +3,7 @@
 import { call, LoggedOut } from "./api.js";
 import { button, dialog, fill, h, hold, line, say, table } from "./dom.js";
 import { counted, fits, verdict } from "./model.js";
+import { may } from "./rights.js";
 import { href } from "./router.js";
 import { empty } from "./sheet.js";
 import { act, state } from "./store.js";
@@ -42,7 +43,7 @@ function row(host, page) {
     button("Start maintenance…", () => maintenance_dialog(host, true, page), "", { "data-name": `on ${host.name}` }),
   ];
   return [name, host.maintenance ? [h("span", { class: "badge warn" }, "in maintenance"), ` ${host.maintenance}`] : h("span", { class: "badge good" }, "in service"),
-    guests, h("div", { class: "actions" }, actions, host.guests.length ? button("Evacuate…", () => plan_dialog("evacuate", host, page), "danger", { "data-name": `evacuate ${host.name}` }) : null)];
+    guests, h("div", { class: "actions" }, actions, host.guests.length && may("evacuate") ? button("Evacuate…", () => plan_dialog("evacuate", host, page), "danger", { "data-name": `evacuate ${host.name}` }) : null)];
 }
 
 function maintenance_dialog(host, on, page) {

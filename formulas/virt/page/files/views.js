@@ -17,19 +17,20 @@ import { networks_view } from "./networks.js";
 import { rebalance_view } from "./rebalance.js";
 import { storage_view } from "./storage.js";
 
-/** label: in the navigation, with its group. of: the view whose link is current instead. */
+/** label: in the navigation, with its group. of: the view whose link is current instead. verb: who may
+ * not call it has no link to the view. */
 export const VIEWS = {
   hosts: { label: "Hosts", group: "Cloud", make: hosts_view },
   host: { label: "Host", of: "hosts", make: host_view },
   guests: { label: "Guests", group: "Cloud", make: guests_view },
   guest: { label: "Guest", of: "guests", make: guest_view },
-  deploy: { label: "Deploy", group: "Cloud", make: deploy_view },
-  images: { label: "Images", group: "Resources", make: images_view },
-  networks: { label: "Networks", group: "Resources", make: networks_view },
-  storage: { label: "Storage", group: "Resources", make: storage_view },
+  deploy: { label: "Deploy", group: "Cloud", make: deploy_view, verb: "init" },
+  images: { label: "Images", group: "Resources", make: images_view, verb: "images" },
+  networks: { label: "Networks", group: "Resources", make: networks_view, verb: "networks" },
+  storage: { label: "Storage", group: "Resources", make: storage_view, verb: "pools" },
   jobs: { label: "Jobs", group: "Operation", make: jobs_view },
   health: { label: "Health", group: "Operation", make: health_view },
-  ha: { label: "High availability", group: "Operation", make: ha_view },
-  maintenance: { label: "Maintenance", group: "Operation", make: maintenance_view },
-  rebalance: { label: "Rebalance", group: "Operation", make: rebalance_view },
+  ha: { label: "High availability", group: "Operation", make: ha_view, verb: "ha_status" },
+  maintenance: { label: "Maintenance", group: "Operation", make: maintenance_view, verb: "maintenance" },
+  rebalance: { label: "Rebalance", group: "Operation", make: rebalance_view, verb: "rebalance" },
 };
