@@ -87,8 +87,9 @@ class ClusterSnapshot:
         excluded: Collection[str] = (),
         ha_options: Any = None,
     ) -> choose.PlacementDecision:
-        """Place the guest, and count it on the first host of the ranking. excluded: hosts that have
-        refused the guest. ha_options: of its HaProvider."""
+        """Place the guest, and count it on the first host of the ranking. If the guest is for one
+        host, the decision has no rejections of others. excluded: hosts that have refused the guest.
+        ha_options: of its HaProvider."""
         with self._lock:
             if self._placed.pop(request.name, None):
                 self._derive_cloud()
@@ -111,6 +112,9 @@ class ClusterSnapshot:
                     if self.claims:
                         self.claims.claim(placed.host, placed.guest, init_request.ha)
             decision.rejected.update(self._silent(init_request))
+            if init_request.host:
+                for host in decision.rejected.keys() - {init_request.host}:
+                    del decision.rejected[host]
             return decision
 
     def _silent(self, init_request: InitRequest) -> dict[str, choose.Reason]:

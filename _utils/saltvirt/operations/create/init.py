@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -213,7 +213,7 @@ class Init:
         host that was planned, unless that no longer answers."""
         if self.batch_cluster:
             return self._placed_decision(request, reasons), []
-        allowed_hosts = self.fleet.hosts(self.init_request.host)
+        self.fleet.hosts(self.init_request.host)
         self.cluster = ClusterSnapshot(
             self.fleet, self.policy, self.init_request, self.provider, self.claims
         )
@@ -222,7 +222,7 @@ class Init:
             check_name(self.fleet, self.init_request, hosts, self.cluster.unreachable)
             self.check_key(request.name)
         self.unreachable = self.cluster.take_unreported()
-        decision = self._choose_host(request, reasons, allowed_hosts)
+        decision = self._choose_host(request, reasons)
         with reasons:
             self.check_secrets(candidate.host for candidate in decision.ranked[: self.attempts()])
         if not decision.ranked:
@@ -243,17 +243,12 @@ class Init:
         return self._choose_host(request, reasons)
 
     def _choose_host(
-        self,
-        request: facts.PlacementRequest,
-        reasons: Reasons,
-        allowed_hosts: Collection[str] | None = None,
+        self, request: facts.PlacementRequest, reasons: Reasons
     ) -> choose.PlacementDecision:
-        """Place the guest. allowed_hosts: the only ones whose rejection is a reason."""
+        """Place the guest."""
         decision = self.cluster.place_guest(
             self.fleet, self.init_request, request, ha_options=self.ha_options
         )
-        for host in decision.rejected.keys() - (allowed_hosts or decision.rejected):
-            del decision.rejected[host]
         with reasons:
             if not decision.ranked:
                 raise no_host_error(request.name, decision)

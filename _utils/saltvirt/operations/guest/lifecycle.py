@@ -115,14 +115,20 @@ def _locate(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, 
     return locations, host
 
 
-def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
-    """Return the host of a guest whose disks are to be written to, whether the guest runs or not.
-    only: as for :func:`plan`. Raises NotFound, OperationFailed."""
+def locate_for_write(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, str]:
+    """Return (host, state) of a guest whose disks are to be written to, whether the guest runs or
+    not. only: as for :func:`plan`. Raises NotFound, OperationFailed."""
     name = names.guest(name)
     locations, host = _locate(fleet, name, only)
-    if locations.guests[name][host] != RUNNING and not only:
+    state = locations.guests[name][host]
+    if state != RUNNING and not only:
         start_safety.check(fleet, locations, name, host)
-    return host
+    return host, state
+
+
+def host_for_write(fleet: Fleet, name: str, only: str | None = None) -> str:
+    """Return the host of such a guest; see :func:`locate_for_write`."""
+    return locate_for_write(fleet, name, only)[0]
 
 
 def placement_terms(fleet: Fleet) -> account.PlacementTerms:

@@ -106,10 +106,9 @@ class _GuestChange(abc.ABC):
     def _locate(self, name: str) -> tuple[str, str]:
         """Return (host, state) of the guest, which must not run elsewhere if its disks are written
         to."""
-        host, state = find.locate(self.fleet, name)
-        if self._writes_disks and state != lifecycle.RUNNING:
-            host = lifecycle.host_for_write(self.fleet, name)
-        return host, state
+        if self._writes_disks:
+            return lifecycle.locate_for_write(self.fleet, name)
+        return find.locate(self.fleet, name)
 
     @abc.abstractmethod
     def _planned(self, host: str, state: str) -> Checked:

@@ -255,6 +255,18 @@ def test_why_a_silent_host_takes_none_is_said_of_each(tmp_path, deploy, dead, ho
     assert "hv000: down" not in found["web1"]["comment"] or host is None
 
 
+@pytest.mark.parametrize("test", [True, False])
+def test_of_the_host_that_is_asked_for_alone_it_is_said_why(tmp_path, deploy, test):
+    cloud = Cloud(tmp_path, 2)
+    found, code = deploy(
+        cloud, ["web1", "web2"], test, host="hv001", labels={"rack": "none"}
+    )
+    assert code == 1
+    for name in ("web1", "web2"):
+        assert "no host can take" in found[name]["comment"] and "hv001" in found[name]["comment"]
+        assert "hv000" not in found[name]["comment"]
+
+
 def test_a_name_that_may_be_on_a_silent_host_is_refused(tmp_path, deploy):
     cloud = Cloud(tmp_path, 3, dead=["hv002"])
     found, code = deploy(cloud, ["web1", "web2"])

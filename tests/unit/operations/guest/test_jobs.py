@@ -10,6 +10,7 @@ from saltvirt.fleet.keys import KeyStore
 from saltvirt.operations.cluster import find
 from saltvirt.operations.create.eject import Eject
 from saltvirt.operations.guest.lifecycle import Lifecycle
+from saltvirt.operations.guest.update import ResizeDisk
 from saltvirt.operations.journal import location_cache
 from tests.counted import Cloud
 
@@ -36,6 +37,10 @@ VERBS = {
         "running", lambda cloud: Eject(cloud, "web1").run(), [("virt.seed_eject", ONE)],
     ),
     # it could run twice, on one disk: all say first that they do not have it
+    "resize of one that is off": (
+        "shutdown", lambda cloud: ResizeDisk(cloud, "web1", "vda", "2B").run(),
+        [("virt.vm_state", ALL), ("virt.resize_disk", ONE)],
+    ),
     "start": ("shutdown", power("start"), [("virt.vm_state", ALL), ("virt.power", ONE)]),
     "resume": ("paused", power("resume"), [("virt.vm_state", ALL), ("virt.power", ONE)]),
     "a start's test=True": (
