@@ -258,9 +258,7 @@ def test_why_a_silent_host_takes_none_is_said_of_each(tmp_path, deploy, dead, ho
 @pytest.mark.parametrize("test", [True, False])
 def test_of_the_host_that_is_asked_for_alone_it_is_said_why(tmp_path, deploy, test):
     cloud = Cloud(tmp_path, 2)
-    found, code = deploy(
-        cloud, ["web1", "web2"], test, host="hv001", labels={"rack": "none"}
-    )
+    found, code = deploy(cloud, ["web1", "web2"], test, host="hv001", labels={"rack": "none"})
     assert code == 1
     for name in ("web1", "web2"):
         assert "no host can take" in found[name]["comment"] and "hv001" in found[name]["comment"]
