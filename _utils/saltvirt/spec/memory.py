@@ -5,12 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from saltvirt import units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import Spec, key, nested, value_or_none
 from saltvirt.xml.domain.domain import Domain
 from saltvirt.xml.domain.memory_backing import MemoryBacking
 from saltvirt.xml.domain.memtune import MemTune
+
+# no operating system runs with less
+_MIN_KIB = 8 * 1024
+
+
+def kib_at_start(size: object) -> int:
+    """Return the memory with which a guest starts in KiB. Raises InvalidInput, also for a size that
+    was meant in GiB."""
+    kib = units.parse_kib(size, argument="mem")
+    if kib < _MIN_KIB:
+        given = units.human_bytes(kib * 1024)
+        raise InvalidInput(
+            f"mem={units.short_repr(size)} is {given}: give MiB, or a size with a unit, as in 2G"
+        )
+    return kib
 
 
 @dataclass

@@ -99,6 +99,7 @@ def test_an_update_says_what_changes_now_and_what_at_the_next_start(cloud):
 @pytest.mark.parametrize(("given", "text"), [
     ({}, "nothing to change: give cpu, mem"), ({"cpus": 2}, "did you mean 'cpu'?"),
     ({"cpu": 2, "tset": True}, "virt.update: unknown 'tset', did you mean 'test'?"),
+    ({"mem": 2}, "mem=2 is 2 MiB: give MiB"), ({"mem": {"current": "2MiB"}}, "is 2 MiB"),
     ({"cpu": 0, "title": "shop"}, "cpu cannot be 0: leave it out"),
     ({"cpu": "x"}, "not a positive whole number"), ({"image": "a"}, "image is for new guests"),
     ({"graphics": {"type": "vnc", "password": "s3"}}, "all minions could read the password"),

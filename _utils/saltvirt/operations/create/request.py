@@ -14,12 +14,9 @@ from saltvirt.operations.cluster import ha_provider
 from saltvirt.operations.create import served_image
 from saltvirt.placement import facts
 from saltvirt.placement.calls import CreateRequest
-from saltvirt.spec import base, deploy, guest
+from saltvirt.spec import base, deploy, guest, memory
 
 GROUP_POLICIES = ("spread", "separate", "gather")
-# less is a number without its unit: no system boots with it
-MIN_MEMORY_KIB = 8 * 1024
-
 
 # key in the guest's record: the operation that created it, so that no other operation's guest is
 # mistaken for it
@@ -153,12 +150,7 @@ class InitRequest:
         mem, max_mem = self.mem, None
         if isinstance(mem, dict):
             max_mem, mem = mem.get("max"), mem.get("boot") or mem.get("current")
-        boot_kib = units.parse_kib(mem, argument="mem")
-        if boot_kib < MIN_MEMORY_KIB:
-            size = units.human_bytes(boot_kib * 1024)
-            raise errors.InvalidInput(
-                f"mem={units.short_repr(mem)} is {size}: give MiB, or a size with a unit, as in 2G"
-            )
+        boot_kib = memory.kib_at_start(mem)
         return boot_kib, units.parse_kib(max_mem, argument="mem max") if max_mem else 0
 
     def request(self) -> facts.PlacementRequest:

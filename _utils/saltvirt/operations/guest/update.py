@@ -18,7 +18,7 @@ from saltvirt.operations.guest import lifecycle
 from saltvirt.operations.journal import lock
 from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, UPDATE, ResizeRequest, UpdateRequest
-from saltvirt.spec import base, deploy, guest
+from saltvirt.spec import base, deploy, guest, memory
 
 # groups of arguments that name profiles, which only the host knows
 _PROFILES = frozenset({"disk", "disk_profile", "nic", "nic_profile"})
@@ -38,6 +38,7 @@ def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
         # the host would leave it unchanged
         if not given.get(word, True):
             raise errors.InvalidInput(f"{word} cannot be {given[word]!r}: leave it out to keep it")
+    _check_memory(given.get("mem"))
     for word in sorted(_FOR_NEW & set(given)):
         raise errors.InvalidInput(f"{word} is for new guests: an update cannot change it")
     if not set(given) - _HOST_ONLY - _DEPLOY and not given.keys() & _DETACHING:
@@ -63,9 +64,16 @@ _HOST_ONLY = frozenset({"detach", "detach_interfaces", "live"})
 
 def _refuse_unknown(given: dict[str, Any]) -> None:
     """Raise InvalidInput, with the closest valid word, for an unknown argument."""
-    known = set(guest.arguments()) | _HOST_ONLY
-    for word in sorted(given.keys() - known):
-        raise base.unknown(word, (known - _FOR_NEW).union(_RUNNER_WORDS), "virt.update")
+    accepted = set(guest.arguments()) | _HOST_ONLY
+    for word in sorted(given.keys() - accepted):
+        raise base.unknown(word, (accepted - _FOR_NEW).union(_RUNNER_WORDS), "virt.update")
+
+
+def _check_memory(mem: object) -> None:
+    """Raise InvalidInput for less memory than a guest can start with."""
+    size = mem.get("boot") or mem.get("current") if isinstance(mem, dict) else mem
+    if size is not None:
+        memory.kib_at_start(size)
 
 
 class _GuestChange(abc.ABC):
@@ -226,6 +234,8 @@ class ResizeDisk(_GuestChange):
 
     def _validate(self) -> None:
         units.parse_bytes(self.size)
+        if self.disk in ("", "None"):
+            raise errors.InvalidInput("disk must be the name or the target of a disk")
 
     def _ask(self, host: str, *, test: bool) -> tuple[int, int]:
         """Return the size of the disk in bytes (before, after)."""
