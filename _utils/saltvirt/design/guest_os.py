@@ -40,8 +40,9 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
     guest_os = context.inputs.os
     if guest_os is None or domain.record.os == guest_os.name:
         return
+    if guest_os.id or domain.record.os:  # a family leaves the identifier of another program
+        domain.osinfo_id = guest_os.id
     domain.record.os = guest_os.name
-    domain.osinfo_id = guest_os.id
     if guest_os.secure:
         _advise(spec, domain, context)
     if guest_os.family == WINDOWS:
@@ -53,13 +54,9 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
 
 def _clock(spec: GuestSpec, domain: Domain, context: Context) -> None:
     requested = spec.clock
-    if requested is None or (requested.utc, requested.adjustment, requested.timezone) == (
-        None,
-        None,
-        None,
-    ):
+    times = (requested.utc, requested.adjustment, requested.timezone) if requested else ()
+    if domain.clock.offset in (None, "utc") and all(value is None for value in times):
         domain.clock.offset = "localtime"
-        domain.clock.basis = domain.clock.timezone = domain.clock.adjustment = None
     if requested is not None and requested.timers is not None:
         return
     if clock.has_timers(context):
@@ -80,6 +77,8 @@ def enlightenments(context: Context) -> list[str]:
 
 def _enlighten(spec: GuestSpec, domain: Domain, context: Context) -> None:
     requested = spec.features or {}
+    if domain.features.hyperv_mode == "passthrough":
+        return  # all that the host has
     for name in enlightenments(context):
         prop = f"hyperv_{name}"
         if prop in requested or getattr(domain.features, prop) is not None:

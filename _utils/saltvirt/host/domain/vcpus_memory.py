@@ -19,6 +19,8 @@ from saltvirt.xml.domain.domain import Domain
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
 
+_TOPOLOGY = ("sockets", "dies", "clusters", "cores", "threads")
+
 
 def _grows(
     dom: libvirt.virDomain, admission_config: AdmissionConfig, vcpus: int = 0, memory_kib: int = 0
@@ -103,20 +105,40 @@ def set_vcpus(
 
         def change(count: int, flags: int) -> None:
             if flags & flag:
-                _fit_topology(dom, count)
-            dom.setVcpusFlags(count, flags)
+                _set_maximum(dom, count, flags)
+            else:
+                dom.setVcpusFlags(count, flags)
 
         _apply(dom, change, vcpus, maximum=maximum, maximum_flag=flag, config=config)
     return True
 
 
-def _fit_topology(dom: libvirt.virDomain, vcpus: int) -> None:
-    """Define the domain with a topology for this number of vCPUs: libvirt refuses a maximum that
-    does not match it."""
+def _set_maximum(dom: libvirt.virDomain, vcpus: int, flags: int) -> None:
+    """Set the maximum of vCPUs in the definition, and adapt its topology: libvirt refuses a maximum
+    that does not match it."""
+    definition = _stored(dom)
+    if not definition.cpu.sockets or definition.vcpu.maximum == vcpus:
+        dom.setVcpusFlags(vcpus, flags)
+        return
+    former, fitted = definition.tostring(), definition.copy()
+    fitted.vcpu.maximum = vcpus
+    cpu.fit_topology(fitted)
+    for name in _TOPOLOGY:
+        setattr(definition.cpu, name, None)
+    conn = dom.connect()
+    conn.defineXML(definition.tostring())
+    try:
+        dom.setVcpusFlags(vcpus, flags)
+        changed = _stored(dom)
+        for name in _TOPOLOGY:
+            setattr(changed.cpu, name, getattr(fitted.cpu, name))
+        conn.defineXML(changed.tostring())
+    except libvirt.libvirtError:
+        conn.defineXML(former)
+        raise
+
+
+def _stored(dom: libvirt.virDomain) -> Domain:
+    """Return the definition for the next start, with passwords."""
     flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
-    definition = Domain.fromstring(dom.XMLDesc(flags))
-    if definition.cpu.sockets and definition.vcpu.maximum != vcpus:
-        definition.vcpu.maximum, definition.vcpu.current = vcpus, None
-        definition.vcpus = []
-        cpu.fit_topology(definition)
-        dom.connect().defineXML(definition.tostring())
+    return Domain.fromstring(dom.XMLDesc(flags))

@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.host.provision import osinfo
 from saltvirt.host.provision.update import stored
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.host.provision.test_pending import SYSTEM, host  # noqa: F401
+from tests.functional.host.provision.test_pending import NIC, SYSTEM, host, state  # noqa: F401
 
 DATABASE = {
     "acme.org/acme-1.xml": """<os id="http://acme.org/acme/1"><short-id>acme1</short-id>
@@ -121,7 +121,65 @@ def test_windows_has_one_socket(host):  # noqa: F811
     assert host.update(cpu=6, os="windows")["changes"] == []
     assert change(3) is True
     assert (topology(host), stored(host.conn.lookupByName("g1")).vcpu.maximum) == ((1, 3, 1), 3)
-    host.update(cpu={"topology": {"sockets": 3, "cores": 1, "threads": 1}})
+    host.update(cpu={"topology": {"sockets": 3, "cores": 1, "threads": 1},
+                     "tuning": {"vcpupin": {0: "0", 2: "1"}}})  # fmt: skip
     assert host.update(os="windows")["changes"] == []
     assert change(5) is True
     assert topology(host) == (5, 1, 1)
+    host.conn.lookupByName("g1").destroy()  # a running guest does not give back its first vCPUs
+    assert change(1) is True
+    assert topology(host) == (1, 1, 1)
+    before = stored(host.conn.lookupByName("g1")).tostring()
+    with pytest.raises(errors.VirtError):
+        change(9999)
+    assert stored(host.conn.lookupByName("g1")).tostring() == before
+
+
+WINDOWS = {"os": "win10", "disks": [SYSTEM], "graphics": "vnc", "cpu": {"maximum": 2}, "mem": 128}
+
+
+def test_states_of_windows(host):  # noqa: F811
+    run = functools.partial(state(host.modules), "g1", vm_type="qemu", seed=False)
+    with pytest.raises(AssertionError, match="did you mean 'windows'"):
+        run(**{**WINDOWS, "os": "windws"})
+    assert host.conn.listAllDomains() == []
+    nic = {"nic_profile": None, "interfaces": [NIC]}
+    assert run(**WINDOWS, **nic)["result"] is True
+    for _ in range(2):
+        repeated = run(**WINDOWS, **nic)
+        assert (repeated["result"], repeated["changes"]) == (True, {})
+        assert "will change" not in repeated["comment"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"os": ["windows"]}, "os .* is not a name"),
+        ({"os": {"name": "windows"}}, "os .* is not a name"),
+        ({"os": "win 11"}, "os 'win 11' is not a name"),
+        ({"os": True}, "os: unknown 'true'"),
+        ({"os": 11}, "os: unknown '11'"),
+        ({"oss": "linux"}, "unknown 'oss', did you mean 'os'"),
+    ],
+)
+def test_an_os_that_is_none(host, wrong, message):  # noqa: F811
+    with pytest.raises(errors.InvalidInput, match=message):
+        host.init(start=False, **wrong)
+    assert (host.conn.listAllDomains(), list(host.images.iterdir())) == ([], [])
+
+
+def test_what_another_program_has_set_stays(host):  # noqa: F811
+    host.init(disks=[SYSTEM], clock={"timezone": "Europe/Paris"}, start=False)
+    definition = stored(host.conn.lookupByName("g1"))
+    definition.osinfo_id = "http://microsoft.com/win/10"
+    definition.features.hyperv_spinlocks = False
+    host.conn.defineXML(definition.tostring())
+    host.update(os="windows")
+    changed = stored(host.conn.lookupByName("g1"))
+    assert (changed.osinfo_id, changed.clock.offset, changed.features.hyperv_spinlocks) == (
+        "http://microsoft.com/win/10", "timezone", False,
+    )  # fmt: skip
+    host.update(os="win11")
+    assert stored(host.conn.lookupByName("g1")).osinfo_id == "http://microsoft.com/win/11"
+    host.update(os="linux")
+    assert "libosinfo" not in host.conn.lookupByName("g1").XMLDesc(0)
