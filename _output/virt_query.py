@@ -267,15 +267,15 @@ def _displays(name, value):
     for device in map(_mapping, devices):
         kind, listen = _plain(device.get("type")), _plain(device.get("listen"))
         commands = [device.get("tunnel"), device.get("connect")]
-        where = f" listens on {listen} of {value.get('host')}" if listen else ""
+        location = f" listens on {listen} of {value.get('host')}" if listen else ""
         if device.get("socket"):
-            where = f" is {_plain(device['socket'])} of {value.get('host')}"
+            location = f" is {_plain(device['socket'])} of {value.get('host')}"
         if kind == "serial":
             commands.insert(0, f"salt-run virt.console {name}")
-            where = " port: on the master, or as root of its host"
+            location = " port: on the master, or as root of its host"
         elif device.get("tunnel"):
-            where += " only: leave the first command running"
-        yield from _sentence("", f"{kind}{where}")
+            location += " only: leave the first command running"
+        yield from _sentence("", f"{kind}{location}")
         yield from (f"  {_plain(command)}" for command in commands if command)
 
 
