@@ -89,12 +89,13 @@ def test_networks_have_their_guests(runner, conn):
     assert found["title"].startswith(f"{len(found['table']) - 1} networks on hv1")
 
 
-def test_pools_have_sizes_with_units(runner, conn, tmp_path):
+def test_pools_have_sizes_as_numbers(runner, conn, tmp_path):
     conn.storagePoolDefineXML(POOL.format(tmp_path / "images"))
     found = answer(runner.pools(), "pools")
     assert found["hosts"]["hv1"]["pools"]["images"]["state"] == "inactive"
     rows = {row[1]: row[2:] for row in found["table"]}
-    assert rows["images"] == ["dir", "inactive", "no", "100 GiB", "0 B", "100 GiB"]
+    sizes = [{"bytes": 100 << 30}, {"bytes": 0}, {"bytes": 100 << 30}]
+    assert rows["images"] == ["dir", "inactive", "no", *sizes]
     assert rows["default-pool"][1] == "running"
 
 
@@ -109,7 +110,7 @@ def test_images_of_the_master_say_which_host_has_them(runner, tmp_path):
     ]
     assert found["title"] == "no images on hv1, 1 on this master"
     assert found["table"][1:] == [
-        ["master", None, None, None, "2 KiB", None, "salt://os/debian.qcow2"]
+        ["master", None, None, None, {"bytes": 2048}, None, "salt://os/debian.qcow2"]
     ]
 
 

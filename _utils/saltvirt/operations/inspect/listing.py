@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -122,10 +122,10 @@ def pools(fleet: Fleet, host: str | None = None) -> Listing:
 def _pool_cells(pool: PoolSummary) -> Row:
     if pool.error:
         return [pool.type, pool.error, None, None, None, None]
-    sizes: Callable[[int], str | None] = units.human_bytes if pool.capacity else lambda _size: None
+    sizes = (pool.capacity, pool.allocation, pool.free)
     return [
         pool.type, _with_pending(pool.state, pool.pending), _yes_no(pool.autostart),
-        sizes(pool.capacity), sizes(pool.allocation), sizes(pool.free),
+        *({"bytes": size} if pool.capacity else None for size in sizes),
     ]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def images(fleet: Fleet, host: str | None = None) -> Listing:
         for image in master_images.listed(fleet.opts)
     ]  # fmt: skip
     master_rows = [
-        ["master", None, None, None, units.human_bytes(image["size_bytes"]), None, image["source"]]
+        ["master", None, None, None, {"bytes": image["size_bytes"]}, None, image["source"]]
         for image in served
     ]
     return Listing("image", columns, hosts, rows, failed, master_rows, {"master": served})
@@ -153,7 +153,7 @@ def images(fleet: Fleet, host: str | None = None) -> Listing:
 
 def _image_cells(image: ImageSummary) -> Row:
     return [
-        image.format, units.human_bytes(image.size_bytes), units.human_bytes(image.allocated_bytes),
+        image.format, {"bytes": image.size_bytes}, {"bytes": image.allocated_bytes},
         len(image.used_by), image.source,
     ]  # fmt: skip
 
