@@ -16,12 +16,13 @@ import salt.utils.args
 from saltvirt import errors
 from saltvirt.operations.access import bulk, runner
 from saltvirt.operations.core import verb_list
-from tests.functional.docs.test_manuals import PAGES, REFUSED, typed
+from tests.functional.docs.test_manuals import PAGES, REFUSED
 from tests.lab import paths
-from tests.tools import api
+from tests.tools import api, typed_manual
 
 CHEAT_SHEET = "cheat-sheet.md"
 ROW = re.compile(r"^\| (?P<wish>[^|`]+) \| (?P<commands>`salt-run .*`) \|$", re.MULTILINE)
+LINE = re.compile(r"^ *(?:(?:master)?# )?(salt-run virt\.\w+.*)$", re.MULTILINE)
 # what a manual leaves open: NAME, HOST[, …], a pattern of the shell, a file of the reader
 OPEN = re.compile(r"\b[A-Z]{2,}\b|…|\$|\[(?! *[\w{])|=$|\|")
 # what a command lacks here: a terminal, or a file of the master
@@ -140,9 +141,9 @@ def test_the_cheat_sheet_has_what_users_do_every_day():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(api.REPOSITORY)))
 def test_each_command_of_a_manual_is_accepted(verbs, page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = typed_manual.joined(page.read_text(encoding="utf-8"))
     # without an argument, a text names the verb
-    lines = {*typed(page), *re.findall(r"`(salt-run virt\.\w+ [^`\n]+)`", text)}
+    lines = {*LINE.findall(text), *re.findall(r"`(salt-run virt\.\w+ [^`\n]+)`", text)}
     lines = {command.partition(" #")[0].strip() for command in lines}
     commands = [one for one in sorted(lines - {*REFUSED}) if one.startswith("salt-run virt.")]
     wrong = {one: refused(verbs, one) for one in commands if not OPEN.search(one)}

@@ -313,7 +313,9 @@ FOLLOWED = {
     "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
     "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/from-proxmox.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/resize.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/templates.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/troubleshooting.md": "tests/integration/test_host_died.py",
 }
@@ -332,6 +334,7 @@ NOT_RUN = {
     "docs/how-to/rights.md": "test_rights.py and test_rights_master.py call the same",
     "docs/how-to/runner.md": "integration/test_cloud_verbs.py calls the same",
     "docs/how-to/states.md": "integration/test_states_*.py and test_orch.py apply the same",
+    "docs/how-to/teams.md": "test_rights.py and test_rights_master.py call the same",
     "docs/how-to/web.md": "test_sls.py renders the state, and test_page.py opens the page",
 }
 

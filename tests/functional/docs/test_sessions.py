@@ -61,7 +61,8 @@ SMALL = {
     "2 GiB": "64 MiB", "4 GiB": "128 MiB", "4GiB": "128MiB", "2GiB": "64MiB", "3GiB": "96MiB",
     "20 GiB": "20 MiB", "40 GiB": "40 MiB", "40GiB": "40MiB",
     "virt.shutdown web1": "virt.force_off web1", "2 now, then 4": "1 now, then 2",
-    "cpu=4": "cpu=2", "{maximum: 8, current: 2}": "{maximum: 2, current: 1}", "{maximum: 4, current: 2}": "{maximum: 2, current: 1}",
+    "cpu=4": "cpu=2", "{maximum: 8, current: 2}": "{maximum: 2, current: 1}",
+    "{maximum: 4, current: 2}": "{maximum: 2, current: 1}",
     "{current: 4}": "{current: 2}",
 }  # fmt: skip
 CACHED = "/srv/salt-images/_base/debian-0123456789abcdef.iso"
@@ -133,3 +134,19 @@ def test_guests(terminal, libvirtd):  # noqa: F811
         conn.networkLookupByName("lan").destroy()
         conn.storagePoolLookupByName("ssd").destroy()
         conn.close()
+
+
+def test_from_proxmox(terminal):
+    for name in ("system", "data"):
+        terminal.image(f"web1-{name}.qcow2")
+    here = {"2GiB": "64MiB", "/srv/import/": f"{terminal.root}/salt/",
+            "bridge: br0": "type: user"}  # fmt: skip
+    assert follow(terminal, "from-proxmox.md", here) == 4
+
+
+def test_templates(terminal):
+    """Of guests that are not seeded: see integration/test_cloud_verbs.py for the others."""
+    terminal.image()
+    here = {"debian.qcow2\n": "debian.qcow2 seed=False\n", "2 2GiB": "1 64MiB",
+            "virt.shutdown": "virt.force_off"}  # fmt: skip
+    assert follow(terminal, "templates.md", here) == 4
