@@ -22,7 +22,7 @@ from tests.tools import api, typed_manual
 
 CHEAT_SHEET = "cheat-sheet.md"
 ROW = re.compile(r"^\| (?P<wish>[^|`]+) \| (?P<commands>`salt-run .*`) \|$", re.MULTILINE)
-LINE = re.compile(r"^ *(?:(?:master)?# )?(salt-run virt\.\w+.*)$", re.MULTILINE)
+LINE = re.compile(r"^ *(?:(?:master)?# )?(salt-run virt\.\w+(?: \S.*)?)$", re.MULTILINE)
 # what a manual leaves open: NAME, HOST[, …], a pattern of the shell, a file of the reader
 OPEN = re.compile(r"\b[A-Z]{2,}\b|…|\$|\[(?! *[\w{])|=$|\|")
 # what a command lacks here: a terminal, or a file of the master
