@@ -90,7 +90,7 @@ def test_iso(terminal):
 def test_windows(terminal):
     """Without the start: QEMU alone has no secure boot on every machine."""
     here = {**discs(terminal, "win", "virtio"), "8GiB": "256MiB", "64GiB": "64MiB"}
-    here |= {"virt.init win1 4": "virt.init win1 2", "virt.start win1": "virt.vm_info win1\n…"}  # fmt: skip
+    here |= {"virt.init win1 4": "virt.init win1 2", "virt.start win1": "virt.vm_info win1\n…"}
     assert follow(terminal, "windows.md", here) == 5
 
 
