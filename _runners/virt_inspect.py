@@ -201,7 +201,7 @@ def maintenance(host, state=None, reason=None, test=False):
     availability manages. ``virt.evacuate`` also moves the guests away.
 
     :param host: minion id of the hypervisor
-    :param state: ``on`` or ``off``; default: show the state
+    :param state: ``on`` or ``off``; default: ``on`` with a ``reason``, else show the state
     :param reason: why, with ``on``; default: ``maintenance``. A host that is in maintenance gets
         the new reason
     :param test: show what would be done; change nothing

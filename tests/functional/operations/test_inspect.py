@@ -1,6 +1,8 @@
 """The verbs that inspect hosts and guests, on libvirt's test driver."""
 
 import importlib.util
+import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +105,8 @@ def test_images_of_the_master_say_which_host_has_them(runner, tmp_path):
     (tmp_path / "files/os").mkdir(parents=True)
     (tmp_path / "files/os/debian.qcow2").write_bytes(b"x" * 2048)
     (tmp_path / "files/top.sls").touch()
+    # a name that no answer can have
+    Path(os.fsdecode(os.fsencode(tmp_path / "files") + b"/\xff.qcow2")).touch()
     runner.fleet.opts["file_roots"] = {"base": [str(tmp_path / "files"), "/nonexistent"]}
     found = answer(runner.images(), "images")
     assert found["master"] == [

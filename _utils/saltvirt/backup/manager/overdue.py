@@ -132,6 +132,12 @@ class _HostSlots:
                 self._changed.wait()
             return None
 
+    def clear(self) -> None:
+        """Empty the queue."""
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+
     def release(self, name: str) -> None:
         """Free the slot of a guest on its host."""
         with self._changed:
@@ -185,8 +191,11 @@ class BackUpOverdue:
                     turns.release(name)
 
         with ThreadPoolExecutor(max_workers=self.request.at_once) as pool:
-            for item in [pool.submit(work) for _ in range(self.request.at_once)]:
-                item.result()
+            try:
+                for item in [pool.submit(work) for _ in range(self.request.at_once)]:
+                    item.result()
+            finally:
+                turns.clear()  # after Ctrl-C, no further backup begins
         well = [Result(name, reason) for name, reason in young.items()]
         return Several((*(results[name] for name in overdue), *well, *silent))
 

@@ -105,6 +105,8 @@ def selectors(function: Callable[..., Answer]) -> tuple[str, ...]:
     needed = parameters.keys() - {"host"}
     if "host" in parameters and parameters["host"].default is inspect.Parameter.empty:
         needed |= {"host"}
+    if "labels" in parameters:  # of virt.label: a slip must not replace the labels of other guests
+        needed |= {"label"}
     return tuple(word for word in (*SELECTORS, *OPTIONS) if word not in needed)
 
 
@@ -216,6 +218,8 @@ def answer(
     if not targets:
         text = f"no guest matches {chosen.text}"
         reasons = "; ".join(f"{host}: {reason}" for host, reason in sorted(missing.items()))
+        if user is not None and missing:  # who learns no more about hosts
+            reasons = f"not: {', '.join(sorted(missing))}"
         raise errors.NotFound(
             f"{text} on any hypervisor that answered ({reasons})" if reasons else text
         )

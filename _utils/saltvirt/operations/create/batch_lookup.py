@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
+from saltvirt import errors
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find
 from saltvirt.operations.cluster.unique import LocationQuery
@@ -43,15 +44,24 @@ def create_each(
     size = size_for(hosts)
     lookups = LookupQueue(at_once, size, coming=len(todo))
 
+    interrupt = threading.Event()
+
     def make_one(item: T) -> Created:
         with lookups.slot() as query_locations:
+            if interrupt.is_set():
+                raise errors.OperationFailed("interrupted")
             return make(item, query_locations)
 
     # while some guests wait for a query of all hosts, others are created
     with ThreadPoolExecutor(max_workers=at_once + 2 * size) as pool:
         running = {pool.submit(make_one, item): item for item in todo}
-        for done in as_completed(running):
-            yield running[done], done
+        try:
+            for done in as_completed(running):
+                yield running[done], done
+        finally:  # after Ctrl-C, no further guest is created
+            interrupt.set()
+            for future in running:
+                future.cancel()
 
 
 class LookupQueue(BatchQueue[Fleet, "find.Locations | None"]):

@@ -5,6 +5,7 @@ Other file servers, such as gitfs, are not read: they may have to fetch first.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,5 +49,13 @@ def _files(folder: str) -> Iterator[tuple[str, int]]:
             return
         for name in files:
             path = os.path.join(parent, name)
-            if name.endswith(SUFFIXES) and os.path.isfile(path):
-                yield os.path.relpath(path, folder), os.path.getsize(path)
+            if name.endswith(SUFFIXES) and os.path.isfile(path) and _is_text(path):
+                with contextlib.suppress(OSError):  # removed since
+                    yield os.path.relpath(path, folder), os.path.getsize(path)
+
+
+def _is_text(path: str) -> bool:
+    """Return whether the path can be part of an answer: not if its bytes are no UTF-8."""
+    with contextlib.suppress(UnicodeEncodeError):
+        return bool(path.encode())
+    return False

@@ -1,6 +1,7 @@
 """``virt.backup_due``: the guests that are backed up, and those that have a recent backup."""
 
 import dataclasses
+import time
 
 import pytest
 
@@ -296,6 +297,21 @@ def test_one_that_an_earlier_run_still_backs_up_is_left(cloud, tmp_path):
         web2, web1 = cloud.due().run().parts
     assert cloud.made == [("web2", None, "ann")] and web2.subject == "web2"
     assert web1.complete and "is in progress" in web1.comment
+
+
+def test_after_an_interrupt_no_further_backup_begins(cloud, monkeypatch):
+    cloud.guests = [f"web{number}" for number in range(1, 60)]
+
+    def back_up(_self, name, _target):
+        cloud.made.append(name)
+        if name == "web1":
+            raise KeyboardInterrupt  # in the main thread it comes from the wait for this backup
+        time.sleep(0.02)
+
+    monkeypatch.setattr(overdue.BackUpOverdue, "_back_up", back_up)
+    with pytest.raises(KeyboardInterrupt):
+        cloud.due(at_once=2).run()
+    assert len(cloud.made) < 30
 
 
 @pytest.mark.parametrize("at_once", [1, 3])

@@ -99,6 +99,14 @@ def test_the_key_of_the_summary_is_no_name_of_a_guest(chosen, text):
     assert chosen.text == text
 
 
+def test_labels_that_are_set_are_no_selection():
+    def label(name, labels=None, test=False):
+        """A verb that replaces labels."""
+
+    assert bulk.selection(label, ("web1",), {"label": "prod"}) is None
+    assert bulk.selection(label, ("web*",), {"host": "hv1"}).host == "hv1"
+
+
 def test_a_test_is_one_by_its_position_too():
     for args, kwargs in (((True,), {}), ((), {"test": "true"})):
         assert bulk._is_test(start, bulk.Selection(("web*",), args=args, kwargs=kwargs))

@@ -239,6 +239,19 @@ def test_while_some_wait_for_a_look_others_are_made(looks):
     assert len(looks.asked) < 11
 
 
+def test_after_an_interrupt_no_further_one_is_made():
+    made = []
+
+    def make(number, _turn):
+        made.append(number)
+        time.sleep(0.02)
+
+    each = batch_lookup.create_each(range(50), make, at_once=1, hosts=1)
+    next(each)
+    each.close()
+    assert len(made) < 5
+
+
 def test_where_there_is_nothing_to_make_nothing_is_made():
     assert list(batch_lookup.create_each([], None, at_once=1, hosts=0)) == []
 
