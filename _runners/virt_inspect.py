@@ -102,6 +102,29 @@ def pools(host=None):
 
 
 @runner.reporting
+def volumes(host=None, pool=None):
+    """
+    List the volumes in the running storage pools of each host, with the guests that use them.
+
+    :param host: minion id of a single hypervisor
+    :param pool: name of a single pool
+
+    :return: under ``volumes``: ``title``, ``table`` and ``hosts``: host to ``error``, or to
+        ``pools``: pool to ``error``, or to ``volumes``: name to ``type``, ``format``, ``path``,
+        ``capacity`` and ``allocation`` (bytes), ``used_by`` (guests that use it as a disk or as a
+        backing image)
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.volumes pool=images
+    """
+    with Fleet(__opts__) as fleet:
+        return listing.volumes(fleet, host, None if pool is None else str(pool)).answer()
+
+
+@runner.reporting
 def images(host=None):
     """
     List the images in the cache of each host, with the number of guests that are based on them,

@@ -289,6 +289,15 @@ class Api(http.server.ThreadingHTTPServer):
                "target_path": "/srv/images"}  # fmt: skip
         return {"pools": {"hosts": {name: {"pools": {"images": one}} for name in self.hosts}}}
 
+    def do_volumes(self, _arguments):
+        one = {"type": "file", "format": "qcow2", "path": "/srv/images/x", "allocation": 1 << 30,
+               "capacity": 8 << 30}  # fmt: skip
+        found = {name: {"pools": {"images": {"volumes": {
+                     f"{next(iter(guests))}_system": {**one, "used_by": list(guests)[:1]},
+                     HOSTILE: {**one, "used_by": []}}}, "iscsi": {"error": "gone"}}}
+                 for name, guests in self.hosts.items()}  # fmt: skip
+        return {"volumes": {"hosts": found}}
+
     def do_images(self, _arguments):
         cached = {"path": "/srv/salt-images/1.qcow2", "source": "salt://debian.qcow2",
                   "format": "qcow2", "size_bytes": 2 << 30, "fetched": "2026-11-20"}  # fmt: skip

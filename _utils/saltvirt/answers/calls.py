@@ -36,7 +36,7 @@ HANDLER_MODULES: Mapping[str, tuple[str, ...]] = {
         "inventory", "leftovers", "migrate_locations", "names_on_disk", "power", "shared_disks",
         "storage_users",
     ),
-    "host.inspect.handlers": ("addresses", "guest_details", "networks", "usage"),
+    "host.inspect.handlers": ("addresses", "guest_details", "networks", "usage", "volumes"),
 }  # fmt: skip
 
 Request = TypeVar("Request", bound=schema.Message)

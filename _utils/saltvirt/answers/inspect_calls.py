@@ -11,10 +11,12 @@ from saltvirt.answers.inspection import (
     HostUsage,
     ImageSummary,
     PoolSummary,
+    PoolVolumes,
 )
 
 NETWORKS = Call("networks", HostRequest, HostNetworks, Timeout.SHORT)
 POOLS = Call("pool_info", HostRequest, dict[str, PoolSummary], Timeout.SHORT)
+VOLUMES = Call("volumes", HostRequest, dict[str, PoolVolumes], Timeout.SHORT)
 IMAGES = Call("images", HostRequest, dict[str, ImageSummary], Timeout.SHORT)
 # the guest by its name
 GUEST_DETAILS = Call("guest_details", NamedGuestRequest, dict[str, GuestDetails], Timeout.SHORT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from saltvirt.answers.guests import GuestInfo
 from saltvirt.answers.snapshots import SnapshotInfo
@@ -58,6 +58,29 @@ class PoolSummary(Message):
     persistent: bool = False
     pending: bool = False
     target_path: str | None = None
+    error: str | None = optional(None)
+
+
+@dataclass(frozen=True)
+class VolumeSummary(Message):
+    """A volume of a storage pool. capacity: virtual size, allocation: what it takes of its pool, in
+    bytes. used_by: guests that use it as a disk or as a backing image. error: why it could not be
+    read."""
+
+    type: str = ""
+    format: str | None = None
+    path: str = ""
+    capacity: int = 0
+    allocation: int = 0
+    used_by: tuple[str, ...] = ()
+    error: str | None = optional(None)
+
+
+@dataclass(frozen=True)
+class PoolVolumes(Message):
+    """The volumes of a storage pool by name. error: why the pool could not be read."""
+
+    volumes: dict[str, VolumeSummary] = field(default_factory=dict)
     error: str | None = optional(None)
 
 

@@ -10,7 +10,7 @@ _READ_ONLY = frozenset({
     "query", "list", "host_info", "vm_info", "locate", "explain", "capacity", "migratable", "certs",
     "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
     "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
-    "top", "log", "addresses", "networks", "pools", "images", "backup_ls", "help",
+    "top", "log", "addresses", "networks", "pools", "volumes", "images", "backup_ls", "help",
 })  # fmt: skip
 # operations whose tags have the guest's name last
 _NAME_LAST = ("migrate", "backup", "ha")

@@ -56,6 +56,7 @@ ASKS = {
     "virt.storage_users", "virt.migratable", "virt.tls_info", "virt.names_on_disk", "virt.versions",
     "virt.get_xml", "virt.get_disks", "test.ping", "saltutil.find_job",
     "virt.networks", "virt.pool_info", "virt.images", "virt.addresses", "virt.usage",
+    "virt.volumes",
 }  # fmt: skip
 BACKUP = "000001-20261123T155220Z-00000001"
 CERTIFICATE = {"file": "/c", "valid_until": "2027-01-01 00:00:00", "problem": None}
@@ -75,7 +76,7 @@ def recorded():
         "virt.migrate_locations": {}, "virt.guest_addresses": {"vm_": "test"},
         "virt.guest_details": {"vm_": "test"}, "virt.tls_info": {}, "virt.versions": {},
         "virt.networks": {}, "virt.pool_info": {}, "virt.images": {},
-        "virt.addresses": {"vm_": "test"}, "virt.usage": {},
+        "virt.addresses": {"vm_": "test"}, "virt.usage": {}, "virt.volumes": {},
     }  # fmt: skip
     found = {
         fun: json.loads(json.dumps(asking.answer(modules, fun, **kw))) for fun, kw in asked.items()
@@ -114,7 +115,7 @@ class Host:
         elif fun == "virt.snapshot":
             return {"name": name or "s3"}
         elif fun in ("virt.networks", "virt.pool_info", "virt.images", "virt.addresses",
-                     "virt.usage"):  # fmt: skip
+                     "virt.usage", "virt.volumes"):  # fmt: skip
             return self.real[fun]
         return True
 
@@ -454,7 +455,7 @@ class Cloud(Fleet):
 VERBS = {
     "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
     "next_host": ({}, ()), "networks": ({}, ()), "pools": ({}, ()), "images": ({}, ()),
-    "top": ({}, ()), "log": ({"name": "web1"}, ()),
+    "volumes": ({}, ()), "top": ({}, ()), "log": ({"name": "web1"}, ()),
     "addresses": ({"name": "web1"}, ()), "maintenance": ({"host": "hv1", "state": "off"}, ()),
     "vm_info": ({"name": "web1"}, ()), "locate": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
@@ -542,7 +543,7 @@ RUNNERS = {
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
-    "virt_inspect": ("addresses", "networks", "pools", "images", "maintenance", "top",
+    "virt_inspect": ("addresses", "networks", "pools", "volumes", "images", "maintenance", "top",
                      "log"),
     "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",
@@ -645,7 +646,8 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
         cloud.shown = []
         channel = SimpleNamespace(fire_event=lambda data, _tag: cloud.shown.append(data))
         function_ = FunctionType((lambda: None).__code__, {"__jid_event__": channel})
-        functions = {"virt.x": function_, "state.orchestrate": lambda **_kwargs: {}}
+        functions = {"virt.x": function_, "virt.help": function_,
+                     "state.orchestrate": lambda **_kwargs: {}}  # fmt: skip
         monkeypatch.setattr(module, "__salt__", functions, raising=False)
         cloud.parameters = inspect.signature(getattr(module, function)).parameters
         return cloud, getattr(module, function)(**{**VERBS[verb][0], **changed})

@@ -101,6 +101,23 @@ def test_pools_have_sizes_as_numbers(runner, conn, tmp_path):
     assert rows["default-pool"][1] == "running"
 
 
+def test_volumes_have_the_guests_that_use_them(runner, conn):
+    pool = conn.storagePoolLookupByName("default-pool")
+    for name in ("web1", "free"):
+        pool.createXML(f"<volume><name>{name}</name><capacity unit='GiB'>8</capacity></volume>", 0)
+    path = pool.storageVolLookupByName("web1").path()
+    disk = f"<disk type='file'><source file='{path}'/><target dev='vda'/></disk>"
+    conn.defineXML(f"""<domain type='test'><name>web1</name><memory>8192</memory>
+        <os><type>hvm</type></os><devices>{disk}</devices></domain>""")
+    found = answer(runner.volumes(), "volumes")
+    volumes = found["hosts"]["hv1"]["pools"]["default-pool"]["volumes"]
+    assert volumes["web1"]["capacity"] == 8 << 30
+    assert [volumes[name]["used_by"] for name in ("web1", "free")] == [["web1"], []]
+    rows = {row[2]: row[4:] for row in found["table"]}
+    assert rows["web1"] == ["8 GiB", "8 GiB", "web1"]
+    assert answer(runner.volumes(pool="other"), "volumes")["title"] == "no volumes on hv1"
+
+
 def test_images_of_the_master_say_which_host_has_them(runner, tmp_path):
     (tmp_path / "files/os").mkdir(parents=True)
     (tmp_path / "files/os/debian.qcow2").write_bytes(b"x" * 2048)

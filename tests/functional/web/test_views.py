@@ -227,6 +227,12 @@ def test_networks_pools_and_images_show_their_use(inside, api):
     inside.fill("#find", " ")
     view(inside, "storage")
     inside.until_text("900 GiB of 1 TiB, 124 GiB free", "main")
+    inside.until_text("hyper1, pool iscsi: gone", "main .bad")
+    inside.fill("#find", "hyper1 _system")
+    inside.until_text(f"{guest}_system qcow2 8 GiB 1 GiB {guest}", "main tbody tr")
+    inside.fill("#find", "hyper2 no guest")
+    inside.until_text(f"{HOSTILE} qcow2 8 GiB 1 GiB no guest", "main tbody tr")
+    inside.fill("#find", " ")
     view(inside, "images")
     inside.until_text(f"salt://{HOSTILE}", "main")
     assert inside.all("img") == []

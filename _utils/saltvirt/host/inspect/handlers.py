@@ -14,10 +14,11 @@ from saltvirt.answers.inspection import (
     GuestDetails,
     HostNetworks,
     HostUsage,
+    PoolVolumes,
 )
 from saltvirt.host import connection
 from saltvirt.host.domain import guest_lock
-from saltvirt.host.inspect import guest_addresses, guest_details, host_networks, usage
+from saltvirt.host.inspect import guest_addresses, guest_details, host_networks, host_volumes, usage
 
 
 def _connect(host: MinionContext) -> AbstractContextManager[Any]:
@@ -46,6 +47,13 @@ def describe_guest(
     name = names.existing_guest(request.vm_)
     with _connect(host) as conn:
         return {name: guest_details.read(conn, name, _runtime_folder(host))}
+
+
+@handles(inspect_calls.VOLUMES)
+def list_volumes(host: MinionContext, _request: guest_calls.HostRequest) -> dict[str, PoolVolumes]:
+    """Return the volumes in the running storage pools of the host, with their guests."""
+    with _connect(host) as conn:
+        return host_volumes.read(conn)
 
 
 @handles(inspect_calls.USAGE)

@@ -18,9 +18,9 @@ from saltvirt.rights import confidential
 # verbs that change nothing
 QUERIES = frozenset({
     "list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info",
-    "versions", "next_host", "explain", "capacity", "networks", "pools", "images", "top", "log",
-    "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs", "owners",
-    "ha_status", "ha_simulate", "display", "screenshot", "help",
+    "versions", "next_host", "explain", "capacity", "networks", "pools", "volumes", "images", "top",
+    "log", "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs",
+    "owners", "ha_status", "ha_simulate", "display", "screenshot", "help",
 })  # fmt: skip
 # verbs whose comments may contain what a guest has printed, or what a user has typed
 PRIVATE = frozenset({"exec", "put", "get", "console", "ticket"})

@@ -13,7 +13,7 @@ from saltvirt.operations.core.result import Answer
 GROUPS = {
     "See what exists": (
         "list", "query", "vm_info", "locate", "addresses", "log", "top", "host_info", "images",
-        "pools", "networks", "versions", "owners", "metrics", "help",
+        "pools", "volumes", "networks", "versions", "owners", "metrics", "help",
     ),
     "Create and remove guests": (
         "init", "explain", "next_host", "capacity", "deployed", "clone", "rename", "purge",

@@ -10,7 +10,14 @@ from saltvirt import schema, units
 from saltvirt.answers import inspect_calls
 from saltvirt.answers.calls import Call
 from saltvirt.answers.guest_calls import HostRequest
-from saltvirt.answers.inspection import HostNetworks, ImageSummary, NetworkSummary, PoolSummary
+from saltvirt.answers.inspection import (
+    HostNetworks,
+    ImageSummary,
+    NetworkSummary,
+    PoolSummary,
+    PoolVolumes,
+    VolumeSummary,
+)
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.inspect import master_images
 
@@ -126,6 +133,38 @@ def _pool_cells(pool: PoolSummary) -> Row:
     return [
         pool.type, _with_pending(pool.state, pool.pending), _yes_no(pool.autostart),
         *({"bytes": size} if pool.capacity else None for size in sizes),
+    ]  # fmt: skip
+
+
+def volumes(fleet: Fleet, host: str | None = None, pool: str | None = None) -> Listing:
+    """Return the volumes in the running storage pools of the hosts. pool: of this pool only. Raises
+    NotFound."""
+    answers, failed = _gather(fleet, host, inspect_calls.VOLUMES)
+    columns = ["host", "pool", "volume", "format", "size", "allocated", "guests"]
+    selected = {
+        name: {key: of_pool for key, of_pool in sorted(answer.items()) if pool in (None, key)}
+        for name, answer in answers.items()
+    }
+    hosts = {name: {"pools": schema.plain(answer)} for name, answer in selected.items()}
+    return Listing("volume", columns, hosts, [*_volume_rows(selected)], failed)
+
+
+def _volume_rows(answers: Mapping[str, Mapping[str, PoolVolumes]]) -> Iterable[Row]:
+    for host, pools_of_host in answers.items():
+        for pool, answer in pools_of_host.items():
+            if answer.error:
+                yield [host, pool, answer.error, None, None, None, None]
+            for name, volume in answer.volumes.items():
+                yield [host, pool, name, *_volume_cells(volume)]
+
+
+def _volume_cells(volume: VolumeSummary) -> Row:
+    guests = ", ".join(volume.used_by) or None
+    if volume.error:
+        return [volume.error, None, None, guests]
+    return [
+        volume.format, units.human_bytes(volume.capacity), units.human_bytes(volume.allocation),
+        guests,
     ]  # fmt: skip
 
 

@@ -1,15 +1,40 @@
-// The storage pools of all hosts.
+// The storage pools of all hosts, and their volumes.
 
-import { meter, table } from "./dom.js";
-import { fits, natural, number, size } from "./model.js";
-import { answered, empty, sheet } from "./sheet.js";
+import { h, meter, table } from "./dom.js";
+import { bytes, fits, natural, number, size } from "./model.js";
+import { answered, empty, guest_links, sheet } from "./sheet.js";
+
+const MOST_VOLUMES = 500;
+const MIB = 1024 * 1024;
 
 /** The view. */
 export function storage_view(page) {
-  return sheet("Storage pools", "Libvirt's pools. Allocated: what the volumes of the pool take now.", "pools", content, page);
+  const sheets = [
+    sheet("Storage pools", "Libvirt's pools. Allocated: what the volumes of the pool take now.", "pools", content, page),
+    sheet("Volumes", "Disks and other volumes in the running pools, and the guests that use them.", "volumes", volumes, page),
+  ];
+  return {
+    element: h("div", { class: "sheets" }, sheets.map((one) => one.element)),
+    draw(hosts, words) { for (const one of sheets) one.draw(hosts, words); },
+  };
 }
 
-const MIB = 1024 * 1024;
+function volumes(data, words) {
+  const [hosts, silent] = answered(data.volumes && data.volumes.hosts, natural);
+  const pools = hosts.flatMap(([host, one]) => Object.entries(one.pools || {}).map(([pool, of]) => [host, pool, of || {}]));
+  const unread = pools.filter(([, , of]) => of.error).map(([host, pool, of]) => h("p", { class: "line bad" }, `${host}, pool ${pool}: ${of.error}`));
+  const all = pools.flatMap(([host, pool, of]) => Object.entries(of.volumes || {}).sort(([a], [b]) => natural(a, b)).map(([name, one]) => [host, pool, name, one || {}]))
+    .filter(([host, pool, name, one]) => !words || fits(words, host, pool, name, one.format || "", ...(one.used_by || []), (one.used_by || []).length ? "" : "no guest"));
+  if (!all.length) return [silent, unread, h("p", { class: "none" }, words ? "No volume fits the search." : "No volumes.")];
+  const rows = all.slice(0, MOST_VOLUMES).map(([host, pool, name, one]) => [
+    host, pool, h("span", { title: one.path || null }, name), one.error || one.format || "", one.error ? "" : bytes(one.capacity), one.error ? "" : bytes(one.allocation),
+    (one.used_by || []).length ? guest_links(one.used_by) : "no guest",
+  ]);
+  return [silent, unread, table([["host", "pool", "volume", "format", "size", "allocated", "used by"], ...rows], "Volumes"),
+    all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${all.length} volumes: search for others`) : null,
+    h("p", { class: "none" }, "A volume that no guest uses is deleted on its host: ", h("code", null, "salt HOST virt.volume_delete POOL VOLUME"),
+      ". One that a guest uses is refused.")];
+}
 
 function content(data, words) {
   const [hosts, silent] = answered(data.pools && data.pools.hosts, natural);

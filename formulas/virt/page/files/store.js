@@ -21,7 +21,7 @@ const LONGEST_MS = 2 ** 31 - 1;
 const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
   "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
   "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket", "top", "log", "addresses",
-  "networks", "pools", "images", "backup_ls", "help"]);
+  "networks", "pools", "volumes", "images", "backup_ls", "help"]);
 
 export const state = { hosts: [], at: 0, error: "", live: false, engine: false, jobs: new Map(), disarmed: false };
 export const changed = new EventTarget();
