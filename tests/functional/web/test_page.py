@@ -670,6 +670,7 @@ def test_a_cloud_without_high_availability_is_asked_of_it_once(inside, api):
 
 def test_what_a_server_says_is_text(inside, api):
     api.hosts["hyper1"][HOSTILE] = {"cpu": 1, "mem": 1 << 23, "state": HOSTILE, "uuid": HOSTILE}
+    api.hosts["hyper1"]["half \ud800"] = {"cpu": 1, "mem": 1 << 23, "state": "", "uuid": "half"}
     api.tell("salt/run/1/ret", {"fun": "runner.virt.start", "return": {}})
     api.tell(
         f"salt/virt/{HOSTILE.replace('/', '')}/init/copy", {"message": HOSTILE, "percent": "x"}

@@ -15,8 +15,11 @@ function decoded(part) {
   }
 }
 
+// half of a character, which no address can contain
+const HALF = /[\ud800-\udfff]/gu;
+
 /** The address of a view. */
-export const href = (...parts) => `#${parts.map(encodeURIComponent).join("/")}`;
+export const href = (...parts) => `#${parts.map((part) => encodeURIComponent(String(part).replace(HALF, "\ufffd"))).join("/")}`;
 
 /** Go to a view. */
 export function go(...parts) {
