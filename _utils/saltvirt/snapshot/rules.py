@@ -41,7 +41,8 @@ class WritableDisk:
 class SnapshotGuest:
     """The properties of a guest that snapshots depend on. memory_kib: its current memory; memory
     taken by the balloon is not part of a snapshot. variables: it has firmware with variables. tpm:
-    it has an emulated TPM. disks: its writable disks. current_sources: {target: location} of all
+    it has an emulated TPM. folders: names of folders of the host that it has by virtiofs, whose
+    state QEMU cannot save. disks: its writable disks. current_sources: {target: location} of all
     its disks and drives while it runs; None if libvirt does not compare them with those of a
     snapshot."""
 
@@ -50,6 +51,7 @@ class SnapshotGuest:
     memory_kib: int = 0
     variables: bool = False
     tpm: bool = False
+    folders: tuple[str, ...] = ()
     disks: tuple[WritableDisk, ...] = ()
     current_sources: Mapping[str, str | None] | None = None
 
@@ -146,6 +148,8 @@ def _external_only(guest: SnapshotGuest) -> Iterator[str]:
     """The reasons why the guest cannot have an internal snapshot."""
     if guest.variables:
         yield "it boots with UEFI firmware (pflash)"
+    if guest.running and guest.folders:
+        yield f"its memory cannot be saved with a folder of the host ({', '.join(guest.folders)})"
     for disk in guest.disks:
         if disk.format != "qcow2":
             yield f"its disk {disk.target} is {disk.format}, not qcow2"

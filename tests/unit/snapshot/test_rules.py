@@ -46,6 +46,8 @@ def disk(target="vdb", kind="file", format="qcow2", **more):
         (guest(running=True), False, None),
         (guest(variables=True), True, "it boots with UEFI firmware"),
         (guest(running=True, variables=True), True, "it boots with UEFI firmware"),
+        (guest(folders=("one",)), False, None),
+        (guest(running=True, folders=("one",)), True, "its memory cannot be saved with a folder"),
         (
             SnapshotGuest("g", disks=(disk(), disk("vdc", format="raw"))),
             True,

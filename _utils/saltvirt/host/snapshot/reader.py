@@ -53,6 +53,10 @@ def guest(conn: libvirt.virConnect, domain: libvirt.virDomain) -> rules.Snapshot
         memory_kib=int(domain.info()[2]),
         variables=is_qemu and model.has_variables(root),
         tpm=root.find("devices/tpm/backend[@type='emulator']") is not None,
+        folders=tuple(
+            target.get("dir", "")
+            for target in root.iterfind("devices/filesystem/driver[@type='virtiofs']/../target")
+        ),
         disks=tuple(_disks(conn, root)) if is_qemu else (),
         current_sources=_disk_sources(conn, root) if compares(conn) and domain.isActive() else None,
     )

@@ -211,6 +211,10 @@ def test_a_folder_of_a_running_guest(host, tmp_path):  # noqa: F811
     answer = apply_twice(host, filesystems=[folder, {**folder, "target": "two"}])
     assert [change["live"] for change in answer["changes"]] == [False]
     assert any("filesystems:two" in text for text in answer["pending"])
+    notes = host.modules["virt.snapshot"]("g1", name="s1")["notes"]
+    assert any("its memory cannot be saved with a folder of the host (one)" in n for n in notes)
+    [snapshot] = host.conn.lookupByName("g1").listAllSnapshots()
+    snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
 
 
 def test_a_scsi_device_and_a_virtual_function_are_accepted(host):  # noqa: F811
