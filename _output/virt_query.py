@@ -16,6 +16,7 @@ CLI Example:
     salt 'hyper*' virt.full_info --out=nested
 """
 
+import itertools
 import re
 import shutil
 import sys
@@ -658,6 +659,7 @@ class _Column:
             for value in values
         ) and not any(isinstance(value, dict) and "bar" in value for value in values)
         self.is_whole = bool(options.get("whole"))
+        self.is_under = bool(options.get("under"))
         self.is_folding = any(isinstance(value, (str, list)) for value in values)
         self.width = self.natural = max(map(len, [head, *self.texts]))
 
@@ -689,6 +691,8 @@ class _Column:
 def _drawn(columns, width):
     """The lines of the columns: as they are, folded, without bars, without the columns that may be
     dropped, with broken words, or a block for each row."""
+    if any(column.is_under for column in columns) and _natural_width(columns) > width:
+        return _with_lines_under(columns, width)
     if _fits(columns, width):
         return _grid(columns)
     columns = [column.without_bars() for column in columns]
@@ -722,14 +726,32 @@ def _limited(column, floor, limit):
     return max(floor, min(column.natural, limit))
 
 
-def _grid(columns):
-    """The lines of the rows; a short header stands next to its column."""
+def _natural_width(columns):
+    return sum(column.natural for column in columns) + len(_GAP) * (len(columns) - 1)
+
+
+def _with_lines_under(columns, width):
+    """The rows without their long columns, each followed by the texts of these."""
+    short = [column for column in columns if not column.is_under]
+    texts = zip(*(column.texts for column in columns if column.is_under), strict=True)
+    under = [
+        [line for text in row if text for line in _sentence("  ", text)] for row in texts
+    ]  # fmt: skip
+    if not short or not _fits(short, width):
+        return _rows_as_blocks(columns, width)
+    return _grid(short, under)
+
+
+def _grid(columns, under=()):
+    """The lines of the rows; a short header stands next to its column. under: further lines of each
+    row."""
     heads = [column.cell(column.head) for column in columns]
     height = max(map(len, heads), default=0)
     lines = _side_by_side([[""] * (height - len(head)) + head for head in heads], columns)
-    for row in zip(*(column.texts for column in columns), strict=True):
+    rows = zip(*(column.texts for column in columns), strict=True)
+    for row, further in itertools.zip_longest(rows, under, fillvalue=()):
         cells = [column.cell(text) for column, text in zip(columns, row, strict=True)]
-        lines += _side_by_side(cells, columns)
+        lines += [*_side_by_side(cells, columns), *further]
     return lines
 
 

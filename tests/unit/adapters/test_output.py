@@ -327,6 +327,23 @@ def test_backups_are_a_table_of_eighty_columns(output):
     assert "{" not in text
 
 
+def test_a_log_that_is_too_wide_has_each_comment_below_its_row(output, monkeypatch):
+    def lines(comment):
+        rows = [["10:56", "attach", comment], ["10:57", "reset", None]]
+        table = [["time", "verb", "comment"], *rows]
+        answer = {"title": "2 changes", "table": table, "columns": {"comment": {"under": True}}}
+        return output({"log": answer}).splitlines()
+
+    assert lines("short") == ["2 changes", "time   verb    comment", "10:56  attach  short",
+                              "10:57  reset"]  # fmt: skip
+    comment = " ".join(["changed"] * 12)
+    rows = ["2 changes", "time   verb", "10:56  attach", f"  {comment}", "10:57  reset"]
+    assert lines(comment) == rows  # one line in a pipe
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert max(map(len, lines(comment))) <= 80
+    assert lines(comment)[:3] == rows[:3]
+
+
 def test_answers_of_a_host_name_what_is_missing(output):
     """As functions of the module answer: an empty list or dictionary, None, and its texts."""
     assert output({"hv1": {}, "hv2": []}) == "hv1: none\nhv2: none"

@@ -45,6 +45,12 @@ def _bind_arguments(
     name = f"virt.{function.__name__}"
     for word in () if takes_any else sorted(kwargs.keys() - parameters.keys()):
         raise base.unknown(word, {*parameters, *selectors}, name)
+    ordered = [word for word, entry in parameters.items() if entry.kind is not entry.VAR_KEYWORD]
+    for word in ordered[: len(args)]:
+        if word in kwargs:
+            raise errors.InvalidInput(
+                f"{name}: {word} is given twice; the arguments in order are {', '.join(ordered)}"
+            )
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as exc:

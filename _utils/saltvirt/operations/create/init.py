@@ -412,7 +412,7 @@ class Init:
         wait."""
         self.slot.close()
         name = self.init_request.name
-        text = f"{name}: no progress, or very long; others no longer wait for its end"
+        text = f"{name}: still being created; guests that wait in the queue go ahead"
         self.report.step("quiet", text)
 
     def resolve_lost(self, host: str, lost: HostAnswer[CreatedGuest]) -> GuestKey:

@@ -38,6 +38,7 @@ def listing(
                 ["time (UTC)", "user", "verb", "guest", "host", "result", "comment"],
                 *map(_row, entries),
             ],
+            "columns": {"comment": {"under": True}},
             "entries": [entry.to_answer() for entry in entries],
         }
     }

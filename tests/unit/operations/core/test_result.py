@@ -40,6 +40,10 @@ def test_a_plan_has_the_shape_of_a_result():
             ["web1", "a", True, "b"], {}, "web1",
             "virt.move: too many positional arguments; help: salt-run -d virt.move",
         ),
+        (
+            ["web1", "hv2"], {"name": "s1"}, "web1",
+            "virt.move: name is given twice; the arguments in order are name, target, test",
+        ),
     ],
 )  # fmt: skip
 def test_a_users_mistake_is_one_line_and_the_exit_code_is_1(args, kwargs, about, comment):
