@@ -68,8 +68,12 @@ class Selection:
     @property
     def is_list(self) -> bool:
         """Whether each guest was named."""
-        narrowed = any(getattr(self, word) is not None for word in SELECTORS)
-        return bool(self.names) and not narrowed and not any(map(is_pattern, self.names))
+        return bool(self.names) and not self.is_narrowed and not any(map(is_pattern, self.names))
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether guests are selected by their host, label or state."""
+        return any(getattr(self, word) is not None for word in SELECTORS)
 
     def is_on(self, host: str) -> bool:
         """Return whether guests of the host are selected."""
@@ -253,7 +257,8 @@ def resolve(
 
     A limited user gets only guests that the user can see. Guests that a silent host had when it
     last answered are selected, with an error, unless labels or rights cannot be known. A name that
-    is no pattern is selected even if no host reports such a guest; the verb says so.
+    is no pattern is selected even if no host reports such a guest: the verb says so, or, with a
+    host, label or state, an error, because the guest may be found meanwhile and not have them.
     """
     locations = find.locations(fleet)
     missing = dict(locations.unreachable)
@@ -275,13 +280,31 @@ def resolve(
     # guests that the user can see; the host, label or state can exclude them
     visible = locations.guests.keys() if identities is None else identities.keys()
     excluded = {*visible, *(target.name for target in targets)}
-    targets += [
-        Target(name) for name in chosen.names if not is_pattern(name) and name not in excluded
-    ]
+    for name in chosen.names:
+        if not is_pattern(name) and name not in excluded:
+            targets.append(_unseen(name, chosen, locations if limits is None else None, missing))
     missing = {host: reason for host, reason in missing.items() if chosen.is_on(host)}
     if locations.unknown:
         missing["syndics"] = locations.unknown
     return sorted(targets, key=lambda target: target.name), missing
+
+
+def _unseen(
+    name: str, chosen: Selection, locations: find.Locations | None, missing: Mapping[str, str]
+) -> Target:
+    """Return the Target of a named guest that no host reports. locations: None if a limited user
+    must not learn where the guest was last seen."""
+    if not chosen.is_narrowed:
+        return Target(name)
+    error = f"no guest {name!r} on any hypervisor"
+    if missing:
+        error += f" that answered (not: {', '.join(sorted(missing))})"
+    if locations is not None:
+        try:
+            locations.host_of(name)
+        except errors.VirtError as exc:
+            error = exc.text
+    return Target(name, error=error)
 
 
 def _identities(

@@ -138,3 +138,19 @@ def test_only_silent_hosts_that_are_selected_count(monkeypatch, tmp_path, host, 
     fleet = SimpleNamespace(opts={"cachedir": str(tmp_path)})
     targets, found = bulk.resolve(fleet, bulk.Selection((), host=host), None)
     assert (targets, found) == ([bulk.Target("web1", "hv1")], missing)
+
+
+@pytest.mark.parametrize(("chosen", "error"), [
+    (bulk.Selection(("web2",)), None),  # the verb looks for it
+    (bulk.Selection(("web2",), state="paused"), "that answered (hv2: no answer)"),
+    (bulk.Selection(("web2", "web1"), host="hv1"), "that answered (hv2: no answer)"),
+])  # fmt: skip
+def test_a_named_guest_of_a_silent_host_is_not_changed_unchecked(
+    monkeypatch, tmp_path, chosen, error
+):
+    places = find.Locations({"web1": {"hv1": "paused"}}, {"hv2": "no answer"})
+    monkeypatch.setattr(find, "locations", lambda _fleet: places)
+    targets, _ = bulk.resolve(SimpleNamespace(opts={"cachedir": str(tmp_path)}), chosen, None)
+    unseen = targets[-1]
+    assert unseen.name == "web2"
+    assert unseen.error == error or unseen.error.endswith(error)
