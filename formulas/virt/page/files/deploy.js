@@ -53,7 +53,7 @@ function all_fields() {
     disk: field("disk", "Disk profile", { input: select([["default", "default"]]), words: ["virt:disk", "disk profile"] }),
     nic: field("nic", "NIC profile", { input: select([["default", "default"]]), words: ["virt:nic", "NIC profile", "interface", "bridge"] }),
     host: field("host", "Host", { input: select([["", "automatic"]]), words: ["hypervisor"] }),
-    seed: field("seed", "First boot", { input: select([["minion", "install a Salt minion with its key"], ["cloud-init", "cloud-init with your user data"], ["none", "leave the image as it is"]]) }),
+    seed: field("seed", "First boot", { input: select([["minion", "install a Salt minion"], ["cloud-init", "cloud-init, your user data"], ["none", "leave the image as it is"]]) }),
     user_data: field("user_data", "User data", { input: h("textarea", { spellcheck: false, placeholder: "#cloud-config" }), words: ["user-data"] }),
     owner: field("owner", "Owner", { help: "for virt:rights" }),
     labels: field("labels", "Labels", { placeholder: "web, production", help: "of the guest, separated by commas" }),
@@ -252,7 +252,7 @@ export function deploy_view(page) {
       const profiles = (key) => [...new Set(["default", ...hosts.flatMap((one) => one[key] || [])])].sort(natural).map((one) => [one, one]);
       choices(at.disk, profiles("disk_profiles"));
       choices(at.nic, profiles("nic_profiles"));
-      choices(at.host, [["", "automatic: where it fits best"], ...hosts.filter((one) => !one.error)
+      choices(at.host, [["", "automatic, the best fit"], ...hosts.filter((one) => !one.error)
         .map((one) => [one.name, one.maintenance ? `${one.name} (in maintenance)` : one.name])]);
       if (!named && !at.name.value() && state.at) at.name.input.placeholder = names("guest", 1, taken())[0];
     },

@@ -103,14 +103,16 @@ export function names(host) {
 
 const kind_of = (state) => (["running", "paused", "shutdown"].includes(state) ? state : "other");
 
-/** Draw the allocation and the usage of a host; its last hour only if there is a new sample. */
+/** Draw the allocation and the usage of a host; its last hour only if there are new samples. */
 function draw_usage(box, host) {
   if (host.error) return;
   const samples = host_usage(host.name);
   const now = latest(samples);
   update(box.element.querySelector(".meters"), host_meters(host, now));
-  if (!now || box.sampled === now.at) return;
-  box.sampled = now.at;
+  // the engine also sends samples that are older than the latest one
+  const print = now ? `${now.at} ${samples.length}` : "";
+  if (!now || box.sampled === print) return;
+  box.sampled = print;
   update(box.element.querySelector(".trends"), trends(samples, true));
 }
 
