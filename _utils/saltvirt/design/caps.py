@@ -242,7 +242,7 @@ def parse_domain(xml: str) -> DomainCaps:
         raise InvalidInput(f"expected a <domainCapabilities> document, not <{root.tag}>")
     vcpu, iothreads = root.find("vcpu"), root.find("iothreads")
     modes = [m.get("name", "") for m in root.findall("cpu/mode") if m.get("supported") == "yes"]
-    hyperv = root.find("features/hyperv[@supported='yes']")
+    hyperv = root.find("features/hyperv")
     return DomainCaps(
         virt_type=root.findtext("domain", ""),
         arch=root.findtext("arch", ""),

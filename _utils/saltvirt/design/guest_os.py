@@ -77,8 +77,8 @@ def enlightenments(context: Context) -> list[str]:
 
 def _enlighten(spec: GuestSpec, domain: Domain, context: Context) -> None:
     requested = spec.features or {}
-    if domain.features.hyperv_mode == "passthrough":
-        return  # all that the host has
+    if domain.features.hyperv_mode not in (None, "custom"):
+        return  # those of the host
     for name in enlightenments(context):
         prop = f"hyperv_{name}"
         if prop in requested or getattr(domain.features, prop) is not None:

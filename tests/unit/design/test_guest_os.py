@@ -77,6 +77,17 @@ def test_the_whole_definition_of_windows_11():
 def test_the_host_decides_which_enlightenments_there_are():
     assert enlightened(made(of_host=host())) == {"relaxed", "vapic", "spinlocks"}
     assert enlightened(made(of_host=host("stimer", "synic", "ipi", "vendor_id"))) == set()
+    text = golden.read("caps/qemu-kvm-domain.xml")
+    start, end = text.index("<hyperv"), text.index("</hyperv>") + len("</hyperv>")
+    without = text[:start] + "<hyperv supported='no'/>" + text[end:]
+    assert enlightened(made(of_host=caps.parse(golden.read("caps/qemu.xml"), without))) == set()
+
+
+@pytest.mark.parametrize(("mode", "count"), [("passthrough", 0), ("custom", len(WANTED))])
+def test_all_of_the_host_are_all(mode, count):
+    actual = domain.build(guest.parse("web1", 2, 512), host(*ALL), given())
+    actual.features.hyperv_mode = mode
+    assert len(enlightened(amended(actual, WINDOWS))) == count
 
 
 def test_settings_of_the_user_take_precedence():

@@ -12,7 +12,7 @@ from saltvirt import errors
 from saltvirt.host.provision import osinfo
 from saltvirt.host.provision.update import stored
 from tests.functional.daemon import libvirtd  # noqa: F401
-from tests.functional.host.provision.test_pending import NIC, SYSTEM, host, state  # noqa: F401
+from tests.functional.host.provision.test_pending import DATA, NIC, SYSTEM, host, state  # noqa: F401
 
 DATABASE = {
     "acme.org/acme-1.xml": """<os id="http://acme.org/acme/1"><short-id>acme1</short-id>
@@ -60,6 +60,23 @@ def test_names_of_osinfo_db(database):
 def test_common_names_without_osinfo_db(name, monkeypatch):
     monkeypatch.setattr(osinfo, "FOLDERS", ())
     assert osinfo.find(name).id.startswith("http://")
+
+
+@pytest.mark.parametrize(
+    ("machine", "bus", "model"), [("pc", "ide", "e1000"), ("q35", "sata", "e1000")]
+)
+def test_a_system_without_drivers_of_virtio(host, machine, bus, model):  # noqa: F811
+    nic = {"name": "eth0", "type": "user"}
+    host.init(machine=machine, os="generic", disks=[SYSTEM], interfaces=[nic])
+    running = host.running()
+    assert (running.disks[0].bus, running.interfaces[0].model) == (bus, model)
+    nics = [nic, {"name": "eth1", "type": "user"}]
+    answer = host.update(disks=[SYSTEM, DATA], interfaces=nics)
+    assert any("disk" in text for text in answer["pending"]), "neither bus can do it now"
+    changed = stored(host.conn.lookupByName("g1"))
+    assert [disk.bus for disk in changed.disks] == [bus] * 2
+    assert [item.model for item in changed.interfaces] == [model] * 2
+    assert host.update(disks=[SYSTEM, DATA], interfaces=nics, os="generic")["changes"] == []
 
 
 @pytest.mark.parametrize(("machine", "model"), [("pc", "e1000"), ("q35", "e1000e")])
