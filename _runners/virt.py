@@ -383,6 +383,7 @@ def init(
     :param disk: name of the disk profile
     :param size: size of the system disk in MiB, or with a unit (``20G``); requires the default disk
         profile, whose size is 8 GiB
+    :param os: operating system: ``windows``, ``linux``, ``win11`` and others: sets what it needs
     :param saltenv: environment of ``salt://`` sources
     :param enable_vnc: add a VNC display that listens on the hypervisor's 127.0.0.1
     :param seed_cmd: ``seed.apply`` or ``seed.cloud_init``

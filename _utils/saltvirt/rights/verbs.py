@@ -52,8 +52,8 @@ RULES = {
     "purge": _rule(GUEST, "name delete_key test force"), "rename": _rule(GUEST, "name new test"),
     "init": _rule(
         MAKING,
-        "name cpu mem image host seed nic install start disk size enable_vnc enable_qcow at_once "
-        "test",
+        "name cpu mem image host seed nic install start disk size os enable_vnc enable_qcow "
+        "at_once test",
     ),
     **dict.fromkeys(
         (
