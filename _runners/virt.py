@@ -538,18 +538,24 @@ def repair(apply=False, test=False, name=None, finding=None):
 
 
 @runner.reporting
-def help():
+def help(verb=None):
     """
-    List the verbs of this runner that you may call, in groups, one line for each.
+    List the verbs of this runner that you may call, in groups, one line for each; or print the
+    manual of a verb.
+
+    :param verb: name of a verb
 
     :return: group to ``table``: each verb with the arguments that it requires, and what it does;
-        and ``verbs``: their names
+        and ``verbs``: their names. With ``verb``, its name and its manual
 
     CLI Example:
 
     .. code-block:: bash
 
         salt-run virt.help
+        salt-run virt.help start
     """
+    if verb is not None:
+        return verb_list.manual(__salt__, verb)
     user = access_check.requesting_user(__opts__)
     return verb_list.listing(__salt__, lambda verb: access_check.may_call(__opts__, user, verb))

@@ -46,7 +46,7 @@ RULES = {
     "backup": _rule(GUEST, "name to full test"),
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
-    "watch": _rule(NONE, "digest"), "help": _rule(NONE),
+    "watch": _rule(NONE, "digest"), "help": _rule(NONE, "verb"),
     "console": _rule(GUEST, "name force escape"),
     "exec": _rule(GUEST, "name cmd shell env timeout base64"),
     "purge": _rule(GUEST, "name delete_key test force"), "rename": _rule(GUEST, "name new test"),

@@ -1,4 +1,5 @@
-"""Completion of salt-run virt.VERB in bash, with the runners of this tree and a master's files."""
+"""Completion and manuals of salt-run virt.VERB, with the runners of this tree and the files of a
+master."""
 
 import importlib.util
 import inspect
@@ -57,6 +58,7 @@ def complete(tmp_path):
         ("virt.init new1 2 512 salt://a host=", ["hv1", "hv2"]),
         ("virt.init we", []),
         ("virt.maintenance hv1 o", ["on", "off"]),
+        ("virt.help sho", []), ("virt.help shut", ["shutdown"]),
         ("virt.nonsense ", []),
         ("virt.start name=x|e,d", ["x|e,db1"]),
         ("state.orchestrate virt", []),
@@ -76,18 +78,38 @@ def test_each_verb_is_offered_with_all_its_arguments(complete):
     for line in complete("", "_saltvirt_verbs | tr ' ' '|'; COMPREPLY=()"):
         verb, *arguments = line.split("|")
         offered[verb] = {one.partition(":")[0] for one in arguments}
-    assert offered == {verb: words_of(function) for verb, function in verbs()}
+    assert offered == {verb: words_of(one.function) for verb, one in verbs()}
+
+
+def test_the_manual_says_how_a_verb_is_called_for_several_guests():
+    found = set()
+    for verb, one in verbs():
+        manual = " ".join((one.__doc__ or "").split())
+        paragraph, _, fields = manual.partition(" :param")
+        assert "For several guests" not in fields, verb
+        if kind_of(one.function):
+            assert "``name`` is a list (``web1,web2``) or a shell pattern (``'web*'``)" in paragraph
+            words = {word for word in (*bulk.SELECTORS, *bulk.OPTIONS) if f"``{word}=" in paragraph}
+            assert words == {*bulk.selectors(one.function)} - UNNAMED[kind_of(one.function)], verb
+            found.add(verb)
+        else:
+            assert "For several guests" not in paragraph, verb
+    assert {"start", "purge", "update", "migrate"} <= found
+
+
+# the decorators of verbs for several guests, and the options that they do not accept
+UNNAMED = {"guests": {"confirm"}, "destructive": set()}
 
 
 def verbs():
-    """(Name, function) of each verb of the runner."""
+    """(Name, what Salt calls) of each verb of the runner."""
     for path in sorted((REPOSITORY / "_runners").glob("virt*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         for name, one in vars(module).items():
             if hasattr(one, "function"):
-                yield name, one.function
+                yield name, one
 
 
 def words_of(function):
@@ -95,7 +117,12 @@ def words_of(function):
     parameters = inspect.signature(function).parameters.values()
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     words = {one.name for one in parameters if one.kind not in several}
+    if kind_of(function):
+        words |= {*bulk.selectors(function)} - UNNAMED[kind_of(function)]
+    return words - {"quiet"}
+
+
+def kind_of(function):
+    """The key of UNNAMED for a verb of several guests; None for others."""
     decorator = inspect.getsource(function).split("\n", maxsplit=1)[0]
-    if decorator.endswith(("_guests", "_destructive")):
-        words |= {*bulk.selectors(function)}
-    return words - {"quiet"} - (set() if decorator.endswith("_destructive") else {"confirm"})
+    return next((kind for kind in UNNAMED if decorator.endswith(f"_{kind}")), None)

@@ -7,6 +7,7 @@ import errno
 import functools
 import inspect
 import logging
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,7 +133,25 @@ def _reporting_bulk(function: Callable[..., Answer], destructive: bool) -> Calla
         with requester.identified(user):
             return bulk.answer(function, chosen, call_single, user, destructive)
 
-    return _wrapper(function, call)
+    wrapper = _wrapper(function, call)
+    wrapper.__doc__ = _with_selection(function.__doc__ or "", selectors, destructive)
+    return wrapper
+
+
+def _with_selection(manual: str, selectors: Sequence[str], destructive: bool) -> str:
+    """Return the manual of a verb with how it is called for several guests."""
+    selecting = [f"``{word}=``" for word in selectors if word in bulk.SELECTORS]
+    text = (
+        "For several guests, ``name`` is a list (``web1,web2``) or a shell pattern (``'web*'``); "
+        f"{', '.join(selecting[:-1])} and {selecting[-1]} select guests instead of a name or among "
+        "those of a pattern. "
+        f"``at_once={bulk.AT_ONCE}`` guests are processed at a time."
+    )
+    if destructive:
+        text += " A pattern or a selection needs ``confirm=N``: the number of guests."
+    described, mark, fields = inspect.cleandoc(manual).partition("\n\n:")
+    manual = f"{described}\n\n{textwrap.fill(text, 96)}{mark}{fields}"
+    return "\n" + textwrap.indent(manual, " " * 4) + "\n    "
 
 
 def _reporting(function: Callable[..., Answer], several: str | None) -> Callable[..., Answer]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from saltvirt import errors, units
 from saltvirt.operations.core.result import Answer
 
 # the order is that in which an operator meets the verbs
@@ -50,10 +52,22 @@ def listing(functions: Mapping[str, Callable[..., Any]], may_call: Callable[[str
     for group, verbs in GROUPS.items():
         callable_verbs = [verb for verb in verbs if f"virt.{verb}" in functions and may_call(verb)]
         rows = [[_usage(verb, functions), _summary(functions, verb)] for verb in callable_verbs]
-        table = [[group, "manual: salt-run -d virt.VERB"], *rows]
+        table = [[group, "manual: salt-run virt.help VERB"], *rows]
         if rows:
             data[group] = {"table": table, "verbs": callable_verbs}
     return data
+
+
+def manual(functions: Mapping[str, Callable[..., Any]], verb: object) -> Answer:
+    """Return the manual of a verb. Raises InvalidInput for an unknown verb."""
+    name = str(verb).removeprefix("virt.")
+    verbs = [each for group in GROUPS.values() for each in group if f"virt.{each}" in functions]
+    if name not in verbs:
+        near = difflib.get_close_matches(name, verbs, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "salt-run virt.help lists the verbs"
+        raise errors.InvalidInput(f"no verb {units.short_repr(name)}; {hint}")
+    text = inspect.cleandoc(functions[f"virt.{name}"].__doc__ or "")
+    return {f"virt.{name}": text.replace("``", "").replace(".. code-block:: bash\n\n", "")}
 
 
 def _summary(functions: Mapping[str, Callable[..., Any]], verb: str) -> str:

@@ -3,6 +3,9 @@
 import ast
 from collections import Counter
 
+import pytest
+
+from saltvirt import errors
 from saltvirt.operations.access import activity
 from saltvirt.operations.core import verb_list
 from saltvirt.rights import verbs
@@ -32,6 +35,24 @@ def test_each_verb_that_changes_something_accepts_test():
     arguments["init"] |= {"test"} if "test" in verbs.RULES["init"].takes else set()
     without = {verb for verb in verbs.RULES if "test" not in arguments[verb]}
     assert without - activity.QUERIES == WITHOUT_TEST
+
+
+def test_the_manual_of_a_verb_and_the_closest_one():
+    def start(name):
+        """
+        Start a guest.
+
+        :param name: its ``name``
+        """
+
+    functions = {"virt.start": start}
+    text = "Start a guest.\n\n:param name: its name"
+    assert verb_list.manual(functions, "start") == {"virt.start": text}
+    assert verb_list.manual(functions, "virt.start") == {"virt.start": text}
+    with pytest.raises(errors.InvalidInput, match=r"^no verb 'sart'; did you mean 'start'\?$"):
+        verb_list.manual(functions, "sart")
+    with pytest.raises(errors.InvalidInput, match=r"salt-run virt\.help lists"):
+        verb_list.manual(functions, 7)
 
 
 def test_a_line_is_the_first_sentence_and_names_what_is_required():
