@@ -15,6 +15,8 @@ _UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 _GUEST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 # prefix of the checkpoints of backups
 CHECKPOINT = "salt-virt."
+# key of the exit code in answers of the runner, beside the names of guests
+EXIT_CODE = "retcode"
 MAX_LENGTH = 200  # file names are limited to 255 bytes, and disk names and suffixes are appended
 
 
@@ -25,12 +27,19 @@ def guest(name: object) -> str:
     control characters, leading dashes or dots.
     """
     text = str(name)
+    _refuse_reserved(text)
     if not _GUEST.fullmatch(text) or len(text) > MAX_LENGTH:
         raise InvalidInput(
             f"{text!r} cannot be a guest's name: use letters, digits, '-', '_' and '.', "
             f"begin and end with a letter or digit, at most {MAX_LENGTH} characters"
         )
     return text
+
+
+def _refuse_reserved(text: str) -> None:
+    """Raise InvalidInput for a name that has another meaning in answers of the runner."""
+    if text == EXIT_CODE:
+        raise InvalidInput(f"{text!r} cannot be a guest's name: Salt reads it as an exit code")
 
 
 def guest_list(value: object) -> list[str] | None:
@@ -61,6 +70,7 @@ def existing_guest(name: object) -> str:
     Raises InvalidInput for names that libvirt does not accept, and for ``.`` and ``..``.
     """
     text = str(name)
+    _refuse_reserved(text)
     if not text.strip() or text in (".", "..") or _UNFIT.search(text):
         raise InvalidInput(f"{text!r} cannot be a guest's name")
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltvirt import errors, units
+from saltvirt import errors, sanitize, units
 from saltvirt.answers.host_calls import MAINTENANCE, MaintenanceRequest
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
@@ -13,6 +13,7 @@ from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.journal import lock
 
 DEFAULT_REASON = "maintenance"
+MAX_REASON_CHARS = 200
 _NO_MARK = MaintenanceMark(None, ())
 
 
@@ -32,11 +33,14 @@ class Maintenance:
         fleet: Fleet,
         host: str,
         on: bool,
-        reason: str | None = None,
+        reason: object = None,
         provider: HaProvider | None = None,
     ) -> None:
         self.fleet, self.host, self.on, self.provider = fleet, host, on, provider
-        self.reason = None if reason is None else str(reason).strip()
+        self._is_text = reason is None or (
+            isinstance(reason, (str, int, float)) and not isinstance(reason, bool)
+        )
+        self.reason = None if reason is None else sanitize.one_line(reason, None)
 
     def check(self) -> Checked:
         """Return what would change, and every reason against it."""
@@ -77,8 +81,10 @@ class Maintenance:
         """Collect what is wrong with the arguments. Raises NotFound."""
         self.fleet.hosts(self.host)
         with reasons:
-            if self.reason == "":
-                raise errors.InvalidInput("reason must not be empty")
+            if self.reason == "" or not self._is_text:
+                raise errors.InvalidInput("reason must be a text, which is not empty")
+            if self.reason is not None and len(self.reason) > MAX_REASON_CHARS:
+                raise errors.InvalidInput(f"reason has more than {MAX_REASON_CHARS} characters")
         with reasons:
             if self.reason is not None and not self.on:
                 raise errors.InvalidInput("a reason is only possible with on")

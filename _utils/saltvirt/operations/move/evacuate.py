@@ -94,7 +94,7 @@ class Evacuate:
         self.timeout, self.wait = timeout, wait
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
-        self.reason = str(reason or "").strip() or "evacuated"
+        self.reason = sanitize.one_line(reason or "", None) or "evacuated"
         self._current_guests: dict[str, facts.Guest] = {}
         self._drained: set[str] = set()
 

@@ -76,6 +76,20 @@ def test_every_reason_against_it(cloud):
         Maintenance(cloud, "hv001", True).run()
 
 
+@pytest.mark.parametrize("reason", ["", " ", True, ["disks"], "x" * 201])
+def test_a_reason_is_a_short_text(cloud, reason):
+    change = Maintenance(cloud, "hv001", True, reason)
+    assert change.check().comment.startswith("reason ")
+    with pytest.raises(errors.InvalidInput, match="reason "):
+        change.run()
+    assert cloud.marks == {}
+
+
+def test_a_reason_is_one_line(cloud):
+    begun = Maintenance(cloud, "hv001", True, "new\n\x1b[31mdisks").run()
+    assert begun.details["reason"] == "new \\x1b[31mdisks"
+
+
 def test_high_availability_is_told(cloud):
     provider = Provider()
     begun = Maintenance(cloud, "hv001", True, "disks", provider).run()
