@@ -207,6 +207,8 @@ def test_a_silent_host_is_said_of_both_alike(runner, cloud):
     told = [comment(runner("bob", "start", name), name) for name in ("secret-db", "gone-9")]
     assert told[0].replace("secret-db", "gone-9") == told[1]
     assert "that answered (not: hv2)" in told[1]
+    for verb in ("list", "query"):
+        assert runner("bob", verb)["hv2"] == {"error": "hv2 does not respond"}
 
 
 def test_a_guest_is_last_seen_on_a_silent_host_by_those_who_may_see_it(runner, cloud):

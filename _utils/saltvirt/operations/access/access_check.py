@@ -618,7 +618,8 @@ def _cloud(opts: dict[str, Any], hosts: list[facts.Host], unreachable: dict[str,
 
 
 def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _Cloud) -> Answer:
-    """Return the part of a listing with the guests that the user may see."""
+    """Return the part of a listing with the guests that the user may see. On a host that does not
+    answer, these are unknown."""
     visible = {
         host: {name for name, guest in guests.items() if user_rights.may(verb, guest.ownership)}
         for host, guests in cloud.hosts.items()
@@ -626,6 +627,8 @@ def _narrow(user_rights: grants.UserRights, verb: str, listing: Answer, cloud: _
     return {
         host: host_entry
         if host == "retcode"
+        else {"error": f"{host} does not respond"}
+        if host in cloud.unreachable
         else _visible_part(host_entry, visible.get(host, set()))
         for host, host_entry in listing.items()
     }

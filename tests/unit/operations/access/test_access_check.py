@@ -200,7 +200,7 @@ def test_what_virt_query_has_told_is_cut_for_whoever_looks(opts):
 
     assert seen("bob") == {
         "hv1": {"freecpu": 1, "vm_info": {"web1": {}}}, "hv2": {"vm_info": {}},
-        "hv3": {"error": "invalid answer"}, "retcode": 1,
+        "hv3": {"error": "hv3 does not respond"}, "retcode": 1,
     }  # fmt: skip
     assert seen("eve")["hv1"]["vm_info"] == {}, "another verb is hers everywhere"
     for user in (None, "ops"):
