@@ -45,6 +45,7 @@ bench: ## ratios against peers and floors: placement, a deployment of 1,000 gues
 	$(LAB) bench deploy
 	$(LAB) bench images
 	$(LAB) bench ha_cost
+	$(LAB) bench verbs
 	$(LAB) --name bench up 2
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \

@@ -15,6 +15,7 @@ from saltvirt.host.domain import describe, lookup, stats
 AGENT_PATIENCE_S = 2
 # a guest can claim any number of addresses in the ARP table
 MAX_ADDRESSES = 32
+LEASES_S = 2
 ARP_TABLE = "/proc/net/arp"
 # virConnectListAllNetworksFlags
 _ACTIVE_NETWORKS = 2
@@ -168,14 +169,20 @@ def without_guests(conn: libvirt.virConnect, macs: Collection[str]) -> dict[str,
     return {mac: in_order(by_mac[mac])[:MAX_ADDRESSES] for mac in macs}
 
 
-def _leases(conn: libvirt.virConnect) -> Iterator[dict[str, Any]]:
-    """Yield the leases of all networks; none of a driver or network without DHCP."""
-    networks: list[libvirt.virNetwork] = []
-    with contextlib.suppress(libvirt.libvirtError):
-        networks = conn.listAllNetworks(_ACTIVE_NETWORKS)
-    for network in networks:
+def _leases(conn: libvirt.virConnect) -> list[dict[str, Any]]:
+    """Return the leases of all networks; none of a driver or network without DHCP, or if they
+    cannot be read in time: networks may have a daemon of their own, which hangs."""
+    with contextlib.suppress(libvirt.libvirtError, TimeoutError):
+        return connection.run_with_timeout(LEASES_S, _read_leases, conn)
+    return []
+
+
+def _read_leases(conn: libvirt.virConnect) -> list[dict[str, Any]]:
+    leases: list[dict[str, Any]] = []
+    for network in conn.listAllNetworks(_ACTIVE_NETWORKS):
         with contextlib.suppress(libvirt.libvirtError):
-            yield from network.DHCPLeases()
+            leases += network.DHCPLeases()
+    return leases
 
 
 def in_order(addresses: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
+from saltvirt import errors
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import lookup, pending_changes
@@ -107,7 +108,10 @@ def _readings(
 def read_one(conn: libvirt.virConnect, name: str, with_xml: bool = True) -> Reading:
     """Return the Reading of one domain. Raises NotFound."""
     pairs = conn.domainListGetStats([lookup.lookup(conn, name)], kinds(), _NOWAIT)
-    return _readings(conn, pairs, with_xml)[0]
+    readings = _readings(conn, pairs, with_xml)
+    if not readings:  # libvirt omits a domain that was undefined meanwhile
+        raise errors.NotFound(f"{name} has disappeared from {conn.getHostname()}")
+    return readings[0]
 
 
 def read(

@@ -19,7 +19,7 @@ def read(conn: libvirt.virConnect, name: str, folder: str) -> GuestDetails:
     measurement = usage.GuestMeasurement(conn, dom, folder) if dom.isActive() else None
     details: dict[str, Any] = {**overview.vm_info(conn, name)[name]}
     unknown: dict[str, str] = {}
-    if measurement:
+    if details.get("state") == "running":  # the agent of a paused guest would not respond
         try:
             reported = addresses.of_agent(dom)
         except errors.OperationFailed as exc:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from saltvirt.ha.agent import managed_guests as ha_kept
 from saltvirt.ha.agent import store
 from saltvirt.ha.model.registry import HaGuestRecord, Registry
 from saltvirt.host.domain import addresses, overview, resize
+from saltvirt.host.inspect import guest_details
 from saltvirt.host.migration import api
 from saltvirt.host.node import running_guests
 from tests.functional import asking
@@ -175,6 +177,48 @@ def test_addresses_of_all_guests_are_read_without_guests(libvirtd, tmp_path, mon
         network.destroy()
         network.undefine()
         conn.close()
+
+
+def test_a_daemon_of_networks_that_hangs_delays_no_list_for_long(conn, monkeypatch):
+    monkeypatch.setattr(addresses, "LEASES_S", 0.05)
+    ended = threading.Event()
+
+    class Hanging:
+        def __getattr__(self, name):
+            return getattr(conn, name)
+
+        def listAllNetworks(self, _flags):
+            ended.wait()
+
+    try:
+        assert overview.full_info(Hanging())["vm_info"]["test"]["addresses"] == []
+    finally:
+        ended.set()
+
+
+def test_a_guest_that_disappears_while_it_is_read_is_not_found(conn):
+    class Omitting:
+        def __getattr__(self, name):
+            return getattr(conn, name)
+
+        def domainListGetStats(self, *_arguments):
+            return []
+
+    with pytest.raises(errors.NotFound, match="test has disappeared"):
+        overview.vm_info(Omitting(), "test")
+
+
+def test_only_the_agent_of_a_running_guest_is_asked(conn, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(addresses, "of_agent", lambda dom: asked.append(dom.name()) or ["10.9.0.1"])
+    domain = conn.lookupByName("test")
+    running = guest_details.read(conn, "test", str(tmp_path))
+    assert (running.addresses, asked) == (("10.9.0.1",), ["test"])
+    domain.suspend()
+    paused = guest_details.read(conn, "test", str(tmp_path))
+    assert (paused.state, paused.addresses, len(asked)) == ("paused", (), 1)
+    assert paused.usage.memory_bytes == 2 << 30
+    assert paused.unknown == {}
 
 
 def test_a_guest_that_claims_many_addresses_has_few(conn, tmp_path, monkeypatch):
