@@ -25,25 +25,20 @@ from saltvirt.operations.access import runner
 from saltvirt.operations.core import result
 
 with saltvirt.later():
-    from saltvirt import errors, names, settings, units, version
-    from saltvirt.answers import guest_calls
+    from saltvirt import errors, names, settings, units
     from saltvirt.operations import repair as repair_operation
     from saltvirt.operations.access import access_check
-    from saltvirt.operations.cluster import find, hooks, inventory, version_report
+    from saltvirt.operations.cluster import hooks, idle_notice, inventory
     from saltvirt.operations.core import operation, report, verb_list
     from saltvirt.operations.create import explain as explain_operation
     from saltvirt.operations.create import init as init_operation
     from saltvirt.operations.create import init_list
     from saltvirt.operations.create import request as request_module
-    from saltvirt.operations.inspect import guest_details
-    from saltvirt.operations.journal import location_cache
     from saltvirt.placement import capacity as capacity_model
     from saltvirt.placement import choose, facts, policy
     from saltvirt.spec import values
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from salt_dunders import __opts__, __salt__
 
 __virtualname__ = "virt"
@@ -55,139 +50,6 @@ def __virtual__():
 
 def _policy():
     return policy.of_master(__opts__)
-
-
-def _disarmed():
-    """Print a warning while high availability is disarmed."""
-    warning = hooks.idle_reason(__opts__)
-    if warning:
-        report.screen(__salt__, __opts__).line(warning)
-
-
-def _per_host(fleet, host, call, request, take):
-    """Make a call to all hosts: host to data or error; exit code 1 if there is an error."""
-    _disarmed()
-    answers, failed = call.gather(fleet, fleet.hosts(host), request)
-    by_host = {host_id: take(answer) for host_id, answer in answers.items()}
-    by_host |= {host_id: {"error": error} for host_id, error in failed.items()}
-    return {**dict(sorted(by_host.items())), **({"retcode": 1} if failed else {})}
-
-
-@runner.reporting
-def query(host=None, quiet=False):
-    """
-    List all guests on all hosts, with CPU, memory, state, addresses, autostart, graphics, disks and
-    NICs.
-
-    The addresses are those that DHCP servers of libvirt's networks and the ARP tables of the hosts
-    know. ``virt.addresses`` also asks the agent in the guest.
-
-    :param host: minion id of a single hypervisor
-    :param quiet: accepted for compatibility; use ``--quiet``
-
-    :return: host to the answer of its ``virt.full_info``, or to ``error``. A host that is down or
-        does not answer within the master's ``timeout`` is listed with the reason, and the exit code
-        is 1. ``last_seen``, next to ``error``, lists the ``guests`` that the host had when it last
-        answered (``at``) and that no other host has now.
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.query
-        salt-run virt.query host=hyper1 --out=json
-    """
-    with Fleet(__opts__) as fleet:
-        show, request = guest_calls.SHOW_HOST, guest_calls.HostRequest()
-        guests = _per_host(fleet, host, show, request, lambda info: info.to_answer())
-        return location_cache.with_last_seen(__opts__, guests)
-
-
-@runner.reporting
-def list(host=None, quiet=False, hyper=None):
-    """
-    List the names of the guests, by host and state.
-
-    :param host: minion id of a single hypervisor
-    :param quiet: accepted for compatibility; use ``--quiet``
-    :param hyper: old name of ``host``
-
-    :return: host to a dictionary of states to sorted names, or to ``error``
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.list
-    """
-
-    def by_state(states):
-        names_by_state: dict[str, Any] = {}
-        for name, state in sorted(states.items()):
-            names_by_state.setdefault(state, []).append(name)
-        return names_by_state
-
-    with Fleet(__opts__) as fleet:
-        states, request = guest_calls.LIST_STATES, guest_calls.GuestsRequest()
-        return _per_host(fleet, host or hyper, states, request, by_state)
-
-
-@runner.reporting
-def host_info(host=None):
-    """
-    Show CPUs, memory and disk space of each hypervisor, and how much of each is free.
-
-    Free capacity is what is not allocated to guests, not the memory that is currently unused: see
-    ``virt:placement`` for the ratios.
-
-    :param host: minion id of a single hypervisor
-
-    :return: host to ``cpus``, ``vcpus_used``, ``vcpus_free``, ``memory_mib``,
-        ``memory_used_mib``, ``memory_free_mib``, ``disk_gib``, ``disk_free_gib``,
-        ``guests``, ``running``, ``creating`` (guests that are not complete), ``types``,
-        ``maintenance``, ``disk_profiles``, ``nic_profiles``; or to ``error``
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.host_info
-    """
-    _disarmed()
-    with Fleet(__opts__) as fleet:
-        hosts, unreachable = inventory.gather(fleet, fleet.hosts(host))
-        summaries = inventory.summaries(hosts, unreachable, _policy())
-        return {**summaries, **({"retcode": 1} if unreachable else {})}
-
-
-@runner.reporting
-def versions(host=None):
-    """
-    Show the versions of Salt Virt, Salt, Python and libvirt on each hypervisor, and which hosts are
-    outdated compared to the master.
-
-    :param host: minion id of a single hypervisor
-
-    :return: under ``versions``: ``table``, ``master`` and ``hosts`` (host to the answer of its
-        ``virt.versions``, or to ``error``), ``lagging`` (hosts whose library differs from the
-        master's, and what to do). Exit code 1 if a host is outdated or does not answer.
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.versions
-        salt-run virt.versions hyper3 --out=json
-    """
-    _disarmed()
-    with Fleet(__opts__) as fleet:
-        report = version_report.versions(fleet, version.versions(), host)
-    table = {"table": version_report.table(report), "columns": version_report.COLUMNS}
-    answer = {"versions": {**table, **report}}
-    wrong = report["lagging"] or any(
-        "error" in host_versions for host_versions in report["hosts"].values()
-    )
-    return {**answer, "retcode": 1} if wrong else answer
 
 
 @runner.reporting
@@ -308,7 +170,7 @@ def capacity(cpu, mem, hypervisor="kvm", disk_gib=0, **kwargs):
         disk_bytes=int(units.parse_number(disk_gib, "disk_gib") * 1024**3),
         by_profile=bool(settings.user_kwargs(kwargs)),
     )
-    _disarmed()
+    idle_notice.show(__salt__, __opts__)
     with Fleet(__opts__) as fleet:
         guest_arguments = init_request.sizing_arguments() if request.by_profile else None
         hosts, unreachable = inventory.gather(fleet, guest=guest_arguments)
@@ -447,54 +309,6 @@ def init(
         provider = hooks.ha_provider(__opts__)
         deployment = init_operation.Init(fleet, _policy(), request, progress, provider=provider)
         return operation.perform(deployment, test)
-
-
-@runner.reporting
-def vm_info(name, quiet=False):
-    """
-    Show everything about one guest: what ``virt.query`` shows, the images of its disks, all
-    addresses, snapshots, backups, owner, labels, changes at its next start, and what it uses now.
-
-    :param name: name of the guest
-    :param quiet: accepted for compatibility; use ``--quiet``
-
-    :return: host to the guest's name to the guest: the data of ``virt.vm_info NAME`` of its host,
-        with the addresses that the guest agent reports; ``snapshots``, as ``virt.snapshots``
-        returns them; ``usage`` (None if the guest is off): ``cpu_percent``, ``memory_bytes``,
-        ``memory_used_bytes`` and the rates of ``virt.top``; ``owner``, ``labels``; with a
-        configured target, ``backups``: ``count``, and ``last``: the last good backup (``target``,
-        ``backup_id``, ``age_s``) or None; with high availability, ``ha``: ``state``, ``priority``,
-        or None. ``unknown`` maps keys to the reason why they are not complete: the exit code is 1
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.vm_info web1
-    """
-    name = names.guest(str(name))
-    with Fleet(__opts__) as fleet:
-        return guest_details.listing(fleet, name)
-
-
-@runner.reporting_guests
-def locate(name):
-    """
-    Show which host has a guest, and the guest's state.
-
-    :param name: name of the guest
-    :return: under the guest's name ``host``, ``state`` and ``comment``
-
-    CLI Example:
-
-    .. code-block:: bash
-
-        salt-run virt.locate web1
-    """
-    name = names.guest(str(name))
-    with Fleet(__opts__) as fleet:
-        host, state = find.locate(fleet, name)
-    return result.done(name, f"{name} is {state} on {host}", host=host, state=state)
 
 
 @runner.reporting

@@ -533,8 +533,7 @@ VERBS = {
     "label": ({"name": "web1", "labels": ["web"]}, ()),
 }  # fmt: skip
 RUNNERS = {
-    "virt": ("query", "list", "host_info", "versions", "next_host", "explain", "capacity", "init",
-             "vm_info", "locate", "repair", "help"),
+    "virt": ("next_host", "explain", "capacity", "init", "repair", "help"),
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
                     "backup_verify"),
@@ -543,7 +542,8 @@ RUNNERS = {
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
-    "virt_inspect": ("addresses", "networks", "pools", "volumes", "images", "maintenance", "top",
+    "virt_inspect": ("query", "list", "host_info", "versions", "vm_info", "locate",
+                     "addresses", "networks", "pools", "volumes", "images", "maintenance", "top",
                      "log"),
     "virt_metrics": ("metrics",),
     "virt_migrate": ("migrate", "evacuate", "restore", "rebalance", "migratable", "migrate_abort",

@@ -30,10 +30,11 @@ def runner(request, tmp_path, monkeypatch, conn):
         "__enter__": lambda self: self, "__exit__": lambda self, *_: None,
     })  # fmt: skip
     monkeypatch.setattr(module, "Fleet", lambda _opts: fleet, raising=False)
-    module.__opts__ = {"cachedir": str(tmp_path)}
+    module.__opts__, module.__salt__ = {"cachedir": str(tmp_path)}, {}
     return module
 
 
+@pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
 def test_vm_info_has_the_guest_by_its_name(runner):
     answer = runner.vm_info("test")
     found = answer["data"]["hv1"]
@@ -41,6 +42,7 @@ def test_vm_info_has_the_guest_by_its_name(runner):
     assert (found["test"]["state"], found["test"]["addresses"]) == ("running", [])
 
 
+@pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
 def test_vm_info_has_all_about_a_guest(runner, conn, tmp_path):
     guest = conn.lookupByName("test")
     for snapshot in ("before", "after"):
@@ -62,6 +64,7 @@ def test_vm_info_has_all_about_a_guest(runner, conn, tmp_path):
     assert (off["state"], off["usage"], off["autostart"]) == ("shutdown", None, False)
 
 
+@pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
 def test_vm_info_says_what_is_unknown(runner, conn, monkeypatch):
     """A hook of a feature, a damaged record of the owner, an agent that is busy."""
     opts = runner.Fleet({}).opts
@@ -84,6 +87,7 @@ def test_vm_info_says_what_is_unknown(runner, conn, monkeypatch):
     assert "is damaged" in found["unknown"]["owner"]
 
 
+@pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
 def test_query_has_what_host_info_had(runner):
     found = runner.query("hv1")["data"]["hv1"]
     assert {"freecpu", "freemem", "node_info", "vm_info"} <= set(found)

@@ -27,7 +27,7 @@ from saltvirt.operations.cluster import (
     hooks,
     inventory,
 )
-from saltvirt.operations.core import operation
+from saltvirt.operations.core import operation, report
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.create import deploy, explain, init_list
 from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot
@@ -771,9 +771,9 @@ def test_the_engine_is_told_to_ask_the_hosts(cloud):
     assert path.stat().st_mtime_ns >= before
 
 
-def _runner(cloud):
-    """The runner virt of that cloud."""
-    path = REPOSITORY / "_runners/virt.py"
+def _runner(cloud, verb):
+    """The file of the runner that has the verb, of that cloud."""
+    path = REPOSITORY / "_runners" / ("virt.py" if verb == "capacity" else "virt_inspect.py")
     spec = importlib.util.spec_from_file_location("runner_of_keepers", path)
     runner = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(runner)
@@ -797,13 +797,13 @@ def test_who_looks_at_the_cloud_is_told_that_all_is_disarmed(cloud, tmp_path):
 @pytest.mark.parametrize("verb", ["query", "list", "host_info", "capacity", "versions"])
 def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeypatch, verb):
     """Before it asks anybody, as events to the person alone: the data is as it is elsewhere."""
-    runner, said = _runner(cloud), []
+    runner, said = _runner(cloud, verb), []
 
     def stop(*_):
         raise errors.OperationFailed("no more is looked at here")
 
     monkeypatch.setattr(
-        runner.report.ProgressDisplay, "line", lambda _screen, text: said.append(text)
+        report.ProgressDisplay, "line", lambda _screen, text: said.append(text)
     )
     monkeypatch.setattr(cloud, "hosts", stop)
     monkeypatch.setattr(runner.inventory, "gather", stop)
@@ -965,7 +965,7 @@ def test_one_that_is_no_longer_listed_is_not_removed_while_it_is_kept(cloud, mon
 
 
 def test_virt_capacity_shows_what_fits_while_the_reserve_is_kept(full):
-    runner = _runner(full)
+    runner = _runner(full, "capacity")
 
     def capacity():
         return runner.capacity(1, 50 << 10)["data"]["capacity"]
