@@ -56,7 +56,8 @@ def ratios(cloud, rounds, verbs):
     """Each verb against the floor, in turn, so that a slow moment hits both."""
     found, floors = {verb: [] for verb in verbs}, []
     for number in range(rounds + 1):
-        floor_s = seconds(cloud, "salt-run", "test.arg") + seconds(cloud, "salt", "hv*", "test.ping")
+        floor_s = seconds(cloud, "salt-run", "test.arg")
+        floor_s += seconds(cloud, "salt", "hv*", "test.ping")
         for verb in verbs:
             ratio = seconds(cloud, "salt-run", *f"virt.{verb}".split()) / floor_s
             if number:  # the first is the warm-up
