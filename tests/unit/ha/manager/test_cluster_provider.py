@@ -802,9 +802,7 @@ def test_each_verb_that_shows_the_cloud_says_that_all_is_disarmed(cloud, monkeyp
     def stop(*_):
         raise errors.OperationFailed("no more is looked at here")
 
-    monkeypatch.setattr(
-        report.ProgressDisplay, "line", lambda _screen, text: said.append(text)
-    )
+    monkeypatch.setattr(report.ProgressDisplay, "line", lambda _screen, text: said.append(text))
     monkeypatch.setattr(cloud, "hosts", stop)
     monkeypatch.setattr(runner.inventory, "gather", stop)
     ask = getattr(runner, verb)
