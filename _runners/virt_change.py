@@ -172,8 +172,9 @@ def autostart(name, enabled=True, test=False):
 
         salt-run virt.autostart web1 on
     """
+    is_enabled = values.boolean(enabled, "enabled")
     with Fleet(__opts__) as fleet:
-        return operation.perform(update_operations.SetAutostart(fleet, name, enabled), test)
+        return operation.perform(update_operations.SetAutostart(fleet, name, is_enabled), test)
 
 
 # the arguments of virt.attach for each kind of device

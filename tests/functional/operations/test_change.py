@@ -217,6 +217,7 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
         for test in (True, False):
             text = f"refused: g1 on hv1 boots from {disk}: force=True detaches it anyway"
             assert cloud.call("detach", disk, test=test).comment == text
+    assert "None is not true or false" in cloud.call("autostart", None).comment
     assert "has no disk gone to detach" in cloud.call("detach", "gone").comment
     assert xml(cloud) == before
     assert cloud.call("attach", "other", source=str(other), format="qcow2").result is True
@@ -232,7 +233,11 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
     assert "has saved memory" in cloud.call("attach", "newer", size=8).comment
     cloud.dom.managedSaveRemove()
     assert all(cloud.call("detach", disk).result for disk in ("new", "newer"))
-    assert cloud.call("detach", "data").changes == {"disks:vdb": {"old": own, "new": None}}
+    snapshot = cloud.dom.snapshotCreateXML("<domainsnapshot><name>s</name></domainsnapshot>")
+    done = cloud.call("detach", "data")
+    assert done.changes == {"disks:vdb": {"old": own, "new": None}}
+    assert "g1 has snapshots: those that contain the detached disk cannot be" in done.comment
+    snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
     assert Path(own).exists()
     assert cloud.call("detach", "system", force=True).result is True
     assert [disk.target for disk in Domain.fromstring(xml(cloud)[1]).disks] == ["vdc"]
@@ -272,6 +277,12 @@ def test_an_iso_is_inserted_and_ejected(cloud, tmp_path):
     for path in (first, second):
         path.write_bytes(b"\0" * 0x8001 + b"CD001" + bytes(10_000))
     assert "has no CD drive with a medium" in cloud.call("detach", iso=True).comment
+    # a disk of its own whose record has no path
+    (tmp_path / "pool").mkdir()
+    cloud.conn.storagePoolCreateXML(
+        f"<pool type='dir'><name>p1</name><target><path>{tmp_path}/pool</path></target></pool>"
+    )
+    assert cloud.call("attach", "data", size=8, pool="p1").result is True
     done = cloud.call("attach", iso=str(first))
     assert f"disk hda (none now, then {first})" in done.pending
     cloud.dom.destroy()
@@ -286,10 +297,15 @@ def test_an_iso_is_inserted_and_ejected(cloud, tmp_path):
     assert done.comment == f"g1 on hv1 was changed: disk hda: {first} -> {second}"
     assert (done.pending, drive()) == ([], str(second))
     assert cloud.call("detach", iso="hda", test=True).result is None
-    assert cloud.call("detach", iso="hda").result is True
-    assert drive() is None
+    done = cloud.call("detach", iso="hda")
+    assert (done.comment, done.pending, drive()) == (
+        f"g1 on hv1 was changed: disk hda: {second} -> none",
+        [],
+        None,
+    )
     assert cloud.call("detach", iso=True).comment == "g1 on hv1 is as given"
     assert "has no CD drive sdb" in cloud.call("detach", iso="sdb").comment
+    cloud.conn.storagePoolLookupByName("p1").destroy()
 
 
 def test_a_cd_image_of_the_cache_is_for_drives_only(cloud, tmp_path, monkeypatch):

@@ -138,11 +138,21 @@ class Update:
         )
         if match:
             match.refuse_replaced(config_changes, self.desired)
+            self.warn_of_snapshots()
         if active:
             self.running = _running(self.dom)
             self.lacking = pending.pending_changes(self.running, self.desired)
             self.now_changes = self.live_changes() if live else []
         return config_changes
+
+    def warn_of_snapshots(self) -> None:
+        """Warn if disks leave a guest that has snapshots."""
+        kinds = {(change.subject, change.action) for change in self.config_changes}
+        if ("disks", "detach") in kinds and self.dom.snapshotNum():
+            self.warnings.append(
+                f"{self.spec.name} has snapshots: those that contain the detached disk cannot be "
+                "reverted to until it is attached again"
+            )
 
     def live_changes(self) -> list[Change]:
         """Return the outstanding changes of the running guest that are applied now."""
@@ -211,7 +221,8 @@ class Update:
     def is_seed_drive(self, change: Change) -> bool:
         """Return whether a change is of the cloud-init drive, which the guest empties after reading
         it."""
-        own_paths = {own_disk.path for own_disk in self.actual.record.disks}
+        # the path of a disk in a pool is not recorded, and an empty drive has none
+        own_paths = {own_disk.path for own_disk in self.actual.record.disks} - {None}
         return change.action == "medium" and change.new in own_paths
 
     def is_active(self) -> bool:
