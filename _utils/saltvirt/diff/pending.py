@@ -24,7 +24,7 @@ MEMORY = "current_memory_kib"
 _ROUNDED_KIB = 2048
 # libvirt completes these for each run: the CPU from the host's, the firmware from its descriptors
 _COMPLETED = re.compile(
-    r"os:(loader|nvram|firmware_)|features:smm$|clock:(basis|adjustment)$|metadata:|os$"
+    r"os:(loader|nvram|firmware_)|features:(smm|hyperv_mode)$|clock:(basis|adjustment)$|metadata:|os$"
 )
 _FEATURE = re.compile(r"cpu:features:([^:]+):(\w+)")
 _ON, _OFF = ("require", "force"), ("disable", "forbid")

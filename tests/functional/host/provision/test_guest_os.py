@@ -105,6 +105,7 @@ def test_an_existing_guest_on_request(host):  # noqa: F811
     answer = host.update(os="windows")
     assert {"os", "clock:offset"} <= {change["path"] for change in answer["changes"]}
     assert any("clock:offset" in text for text in answer["pending"])
+    assert not any("hyperv_mode" in text for text in answer["pending"]), "libvirt's own"
     assert host.update(os="windows")["changes"] == []
     assert stored(host.conn.lookupByName("g1")).disks[0].bus == "virtio"
 

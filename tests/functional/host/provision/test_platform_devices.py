@@ -253,3 +253,15 @@ def test_options_of_a_pool(host):  # noqa: F811
             update(**{**arguments, "source_mount_opts": ["password=x"]})
     finally:
         pool.undefine()
+
+
+def test_secure_boot_without_enrolled_keys(host):  # noqa: F811
+    boot = {"efi": True, "secure": True, "enrolled_keys": False}
+    host.init(machine="q35", boot=boot)
+    system = host.running().os
+    assert (system.loader_secure, system.nvram_template.rpartition("/")[2]) == (
+        True,
+        "OVMF_VARS_4M.fd",
+    )
+    assert apply_twice(host, boot=boot)["changes"] == []
+    assert host.texts() == []

@@ -291,6 +291,30 @@ def test_a_disk_that_cannot_be_is_refused_and_nothing_changes(host, image, asked
     assert (names(host), files(host)) == (["test"], [])
 
 
+@pytest.mark.parametrize(
+    ("kind", "source", "is_block"),
+    [
+        ("logical", "<name>vg</name>", True),
+        ("iscsi", "<host name='nas'/><device path='iqn.2026-01.org.example:a'/>", True),
+        ("dir", "", False),
+        ("rbd", "<host name='mon'/><name>rbd</name>", False),
+    ],
+)
+def test_a_volume_is_a_block_device_where_its_pool_says_so(conn, kind, source, is_block):
+    target = "<target><path>/srv/p</path></target>"
+    pool = conn.storagePoolDefineXML(
+        f"<pool type='{kind}'><name>p</name><source>{source}</source>{target}</pool>"
+    )
+    pool.create()
+    try:
+        planned = pool_disk.plan(conn, DiskSpec(name="d", pool="p", device="disk"), "g1", "qcow2")
+        build = disk_build.DiskBuild(DiskSpec(name="d"), **planned)
+        assert bool(build.source.block) is is_block
+    finally:
+        pool.destroy()
+        pool.undefine()
+
+
 def test_an_empty_disk_stands_on_what_the_operator_names(host, image):
     base = {"backing_store_path": image, "backing_store_format": "raw"}
     host.init(disks=[{"name": "d", "size": 16, "format": "qcow2", **base}])
