@@ -155,16 +155,21 @@ def _disks(
     for target, disk in existing.items():
         if target not in requested:
             live = disk.bus in HOTPLUG and not moves(disk)
-            location = disk.source.location()
+            location = _location(disk)
             yield Change("disks", f"disks:{target}", location, None, "detach", live, _text(disk))
     for target, disk in requested.items():
         path = f"disks:{target}"
         if target not in existing:
             live = disk.bus in HOTPLUG and not moves(disk)
-            location = disk.source.location()
+            location = _location(disk)
             yield Change("disks", path, None, location, "attach", live, _text(disk))
         else:
             yield from _disk(disk, existing[target], removed.get(path, ()))
+
+
+def _location(disk: Disk) -> str | None:
+    """Return where the data of a disk are; a drive without a medium is also a disk."""
+    return disk.source.location() or ("an empty drive" if disk.removable_medium else None)
 
 
 def _disk(desired: Disk, actual: Disk, removed: Collection[str]) -> Iterator[Change]:

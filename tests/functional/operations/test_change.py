@@ -163,7 +163,9 @@ def test_a_reboot_is_one_that_libvirt_reports(cloud):
     assert done.comment.startswith("g1 on hv1 was rebooted; it will change at the next start: vCPU")
     assert done.pending[0] == "vCPUs (1 now, then 2)"
     cloud.dom.destroy()
-    assert cloud.call("reboot", test=True).comment == "g1 on hv1 is shutdown: cannot reboot it"
+    assert cloud.call("reboot", test=True).comment == (
+        "g1 on hv1 is shutdown, it cannot be rebooted"
+    )
 
 
 def test_autostart_is_not_for_a_guest_that_high_availability_manages(cloud):

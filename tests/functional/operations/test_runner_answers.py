@@ -65,6 +65,19 @@ def test_vm_info_has_all_about_a_guest(runner, conn, tmp_path):
 
 
 @pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
+def test_vm_info_of_a_paused_guest_does_not_ask_its_agent(runner, conn, monkeypatch):
+    monkeypatch.setattr(addresses, "has_agent", lambda _dom: True)
+    guest = conn.lookupByName("test")
+    guest.suspend()
+    try:
+        answer = runner.vm_info("test")["data"]
+    finally:
+        guest.resume()
+    assert "retcode" not in answer
+    assert (answer["hv1"]["test"]["state"], answer["hv1"]["test"]["addresses"]) == ("paused", [])
+
+
+@pytest.mark.parametrize("runner", ["virt_inspect"], indirect=True)
 def test_vm_info_says_what_is_unknown(runner, conn, monkeypatch):
     """A hook of a feature, a damaged record of the owner, an agent that is busy."""
     opts = runner.Fleet({}).opts

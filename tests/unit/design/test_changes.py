@@ -168,6 +168,9 @@ def test_the_medium_of_a_cd_drive():
     assert (change.old, change.new) == ("/iso/a.iso", "/iso/b.iso")
     (change,) = update(actual, disks=[{"name": "system"}, {**cd, "source_file": None}])
     assert (change.action, change.new) == ("medium", None)
+    empty = {"name": "cd", "device": "cdrom", "source_file": None}
+    (change,) = update(existing(), disks=[{"name": "system"}, empty])
+    assert (change.action, change.old, change.new) == ("attach", None, "an empty drive")
 
 
 def test_moving_a_nic_keeps_its_mac():

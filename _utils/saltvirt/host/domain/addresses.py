@@ -65,9 +65,9 @@ def _limit_agent(dom: libvirt.virDomain) -> None:
 
 
 def of_agent(dom: libvirt.virDomain) -> list[str]:
-    """Return the addresses that the guest agent reports; none without a connected agent. Raises
-    OperationFailed if it does not respond."""
-    if not has_agent(dom):
+    """Return the addresses that the guest agent reports; none without a connected agent, or if the
+    guest is paused. Raises OperationFailed if it does not respond."""
+    if dom.state()[0] != libvirt.VIR_DOMAIN_RUNNING or not has_agent(dom):
         return []
     _limit_agent(dom)
     source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT

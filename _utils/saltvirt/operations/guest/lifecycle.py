@@ -101,7 +101,9 @@ def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
     if verb_name == "reset" and before == PAUSED:
         return PowerPlan(host, before, PAUSED)
     if before not in (*verb.before, verb.after):
-        raise errors.InvalidInput(f"{name} on {host} is {before}: cannot {verb_name} it")
+        remedy = verb_name != "resume" and before in VERBS["resume"].before
+        hint = f"; virt.resume {name} resumes it" if remedy else ""
+        raise errors.InvalidInput(f"{name} on {host} is {before}, it cannot be {verb.done}{hint}")
     return PowerPlan(host, before, verb.after)
 
 

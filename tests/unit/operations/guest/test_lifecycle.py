@@ -74,12 +74,18 @@ def test_one_that_is_so_already_is_left_alone(tmp_path, verb, state):
 
 
 @pytest.mark.parametrize(
-    ("verb", "state"),
-    [("start", PAUSE), ("shutdown", PAUSE), ("pause", OFF), ("resume", OFF), ("reset", OFF)],
+    ("verb", "state", "refusal"),
+    [
+        ("start", PAUSE, "cannot be started; virt.resume web1 resumes it"),
+        ("shutdown", PAUSE, "cannot be shut down; virt.resume web1 resumes it"),
+        ("pause", OFF, "cannot be paused"),
+        ("resume", OFF, "cannot be resumed"),
+        ("reset", OFF, "cannot be reset"),
+    ],
 )
-def test_a_verb_that_makes_no_sense_is_refused_by_its_name(tmp_path, verb, state):
+def test_a_verb_that_is_impossible_in_this_state_is_refused(tmp_path, verb, state, refusal):
     cloud = cloud_with(tmp_path, state)
-    words = f"web1 on hv1 is {state}: cannot {verb} it"
+    words = f"web1 on hv1 is {state}, it {refusal}"
     with pytest.raises(errors.InvalidInput, match=words):
         Lifecycle(cloud, "web1", verb).run()
     assert Lifecycle(cloud, "web1", verb).check().reasons == (words,)
