@@ -10,6 +10,7 @@ import salt.config
 import salt.utils.args
 
 from saltvirt.operations.access import access_check, bulk
+from saltvirt.operations.create import deploy, init_list
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import load
 from tests.tools import api
@@ -17,7 +18,13 @@ from tests.tools import api
 MIB = 2**20
 # an interface on the host's br0 is one that needs no bridge here
 VIRT = {
-    "placement": {"reserved_memory_kib": 0, "memory_ratio": 10, "reserved_disk_bytes": 0},
+    "placement": {
+        "reserved_memory_kib": 0,
+        "memory_ratio": 10,
+        "reserved_disk_bytes": 0,
+        "disk_ratio": 100,
+        "cpu_ratio": 20,
+    },
     "nic": {"default": {"eth0": {"type": "user"}}},
 }
 
@@ -38,6 +45,15 @@ class _Cloud(Fleet):
 
     def __exit__(self, *_error):
         return None
+
+    def disconnect(self):
+        return None
+
+    def direct_hosts(self):
+        return self.hosts()
+
+    def each(self, host, fun, calls, **options):
+        return [answer for kwarg in calls for answer in self.ask([host], fun, kwarg)]
 
 
 class Terminal:
@@ -61,8 +77,8 @@ class Terminal:
             **salt.config.master_config(None), **self.fleet.opts, "output": "json", "timeout": 5,
             "file_roots": {"base": [str(root / "salt")]}, "virt": {"placement": VIRT["placement"]},
         }  # fmt: skip
-        for module in (bulk, access_check):
-            patch.setattr(module, "Fleet", lambda _opts: self.fleet)
+        for module in (bulk, access_check, deploy, init_list):
+            patch.setattr(module, "Fleet", lambda _opts, like=None: self.fleet)
         self._verbs = self._load()
         self._output = module_of(api.REPOSITORY / "_output/virt_query.py").output
 

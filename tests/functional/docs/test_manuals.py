@@ -313,6 +313,7 @@ FOLLOWED = {
     "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
     "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/cheat-sheet.md": "tests/functional/docs/test_commands.py",
     "docs/how-to/from-proxmox.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/resize.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/templates.md": "tests/functional/docs/test_sessions.py",

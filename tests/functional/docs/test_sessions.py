@@ -1,6 +1,7 @@
 """The sessions of a manual, typed on a master with one host: each command ends as the manual says,
 and prints what the manual shows."""
 
+import re
 import subprocess
 
 import pytest
@@ -9,6 +10,7 @@ libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.docs.test_commands import rows
 from tests.functional.docs.terminal import MIB, Terminal
 from tests.lab import paths
 from tests.tools import typed_manual
@@ -27,12 +29,17 @@ def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     conn.close()
 
 
+def replaced(text, instead):
+    for said, here in instead.items():
+        text = text.replace(said, here)
+    return text
+
+
 def follow(terminal, page, instead):
     """Type the sessions of a page. instead: {text of the page: what it is here}."""
     text, typed = paths.page(page).read_text(encoding="utf-8"), 0
-    folder = str(terminal.root)
-    for said, here in {**instead, "hyper1": "hv1", "/srv/salt-images": f"{folder}/srv"}.items():
-        text = text.replace(said, here)
+    instead = {**instead, "hyper1": "hv1", "/srv/salt-images": f"{terminal.root}/srv"}
+    text = replaced(text, instead)
     for session in typed_manual.sessions(text):
         for number, (command, lines) in enumerate(session.steps, 1):
             if session.skipped:
@@ -149,3 +156,71 @@ def test_templates(terminal):
     here = {"debian.qcow2\n": "debian.qcow2 seed=False\n", "2 2GiB": "1 64MiB",
             "virt.shutdown": "virt.force_off"}  # fmt: skip
     assert follow(terminal, "templates.md", here) == 4
+
+
+# the verbs that need another host, a guest with a system or a setup, and what they say without
+ALONE = {
+    "shutdown": "not shutdown", "reboot": "has not rebooted", "exec": "agent", "put": "agent",
+    "get": "agent", "migratable": "cannot be moved", "migrate": "there is no other host",
+    "evacuate": "there is no other host", "migrate_abort": "no host has a migration",
+    "migrate_recover": "no host that answers has an unfinished migration",
+    **dict.fromkeys(("backup", "backup_due", "backups", "backup_get", "backup_restore"),
+                    "no backup target is configured"),
+    **dict.fromkeys(("backup_confirm", "backup_undo"), "no in-place restore"),
+    **dict.fromkeys(("ha_enable", "ha_status", "ha_simulate", "ha_move", "ha_rule", "ha_ignore",
+                     "ha_disarm", "ha_arm", "ha_confirm_off"),
+                    "high availability"),
+}  # fmt: skip
+# {command: what is typed before it}
+BEFORE = {
+    "salt-run virt.clone web1 web1-copy": "salt-run virt.force_off web1",
+    "salt-run virt.detach web1 interface=52:54:00:8f:2a:11":
+        "salt-run virt.attach web1 network=lan mac=52:54:00:8f:2a:11",
+    "salt-run virt.start host=hyper1 state=off": "salt-run virt.force_off web1",
+    "salt-run virt.backup_restore web1 in_place=True": "salt-run virt.force_off web1",
+    "salt-run virt.exec web1 'systemctl is-active nginx'": "salt-run virt.start web1",
+}  # fmt: skip
+HERE = {
+    "hyper1": "hv1", "hyper2": "hv1", "salt://debian.qcow2": "salt://debian.qcow2 seed=False",
+    "seed=cloud-init install=True wait=True": "seed=False", "timeout=300": "timeout=1",
+    "virt.reboot web1": "virt.reboot web1 timeout=1", "bridge=br0": "network=lan",
+    " 2 2048 ": " 1 64 ", " 4 8G ": " 1 64 ", " 2 2G ": " 1 64 ", " 1 1024 ": " 1 64 ",
+    "cpu=4 mem=8G": "cpu=2 mem=128",
+}  # fmt: skip
+
+
+def test_the_cheat_sheet(terminal, libvirtd):  # noqa: F811
+    """All of its commands, from the top to the bottom."""
+    terminal.image()
+    terminal.image("cloud.qcow2")
+    media = {**discs(terminal, "debian"), "motd": f"{terminal.root}/motd"}
+    (terminal.root / "motd").write_text("hello")
+    here = {
+        **HERE,
+        "salt://debian.iso": media["/srv/iso/debian.iso"],
+        "40G": "40M",
+        "20G": "20M",
+        "/srv/files/motd": media["motd"],
+        "/root/web1-fstab": f"{terminal.root}/fstab",
+    }
+    conn = libvirt.open(libvirtd.uri)
+    conn.networkCreateXML("<network><name>lan</name></network>")
+    wrong, refused = {}, set()
+    try:
+        created(terminal)
+        for command in (command for _wish, commands in rows() for command in commands):
+            verb = re.search(r"virt\.(\w+)", command)[1]
+            if " -d " in command or verb == "console":  # these need a terminal
+                continue
+            code, printed = terminal.type(BEFORE.get(command, "salt-run virt.help"))
+            assert code == 0, printed
+            code, printed = terminal.type(replaced(command, here))
+            if code and ALONE.get(verb, "-") in printed:
+                refused.add(verb)
+            elif code:
+                wrong[command] = printed
+    finally:
+        conn.networkLookupByName("lan").destroy()
+        conn.close()
+    assert not wrong, "\n".join(f"{command}: {printed}" for command, printed in wrong.items())
+    assert refused == set(ALONE)
