@@ -80,6 +80,9 @@ class Terminal:
         for module in (bulk, access_check, deploy, init_list):
             patch.setattr(module, "Fleet", lambda _opts, like=None: self.fleet)
         self._verbs = self._load()
+        for function in self._verbs.values():
+            salt_functions = function.function.__globals__["__salt__"]
+            salt_functions |= {f"virt.{name}": verb for name, verb in self._verbs.items()}
         self._output = module_of(api.REPOSITORY / "_output/virt_query.py").output
 
     def _load(self):
