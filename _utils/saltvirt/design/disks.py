@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design import guest_os, identity, iotune
 from saltvirt.design.caps import X86
-from saltvirt.design.put import is_given, put
+from saltvirt.design.put import put
 from saltvirt.design.source import Source, disk_locations, owns
 from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.xml.devices.controller import Controller
@@ -174,7 +174,7 @@ def edit(
         for own_disk in own_disks:
             own_disk.target = disk.target
     put(disk, spec, "discard")
-    if is_given(spec.cache) and spec.io is None and not _is_direct(disk):
+    if spec.cache is not None and spec.io is None and not _is_direct(disk):
         disk.io = None if disk.io == "native" else disk.io
     iotune.apply(spec, disk)
     _check(spec, disk, domain)

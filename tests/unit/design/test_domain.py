@@ -207,6 +207,15 @@ def test_a_pool_of_block_devices_bypasses_the_cache_of_the_host(block, given, ex
     assert (disk.type, disk.cache, disk.io) == ("volume", *expected)
 
 
+@pytest.mark.parametrize("cache", ["writeback", None])
+def test_another_cache_takes_the_default_io_with_it(cache):
+    data = {"name": "x", "source_file": "/dev/vg/data"}
+    actual = build(disks=[{"name": "system"}, data])
+    spec = guest.parse("web1", update=True, disks=[{**data, "cache": cache}])
+    (disk,) = domain.amend(spec, actual, host(), made()).disks
+    assert (disk.source.dev, disk.cache, disk.io) == ("/dev/vg/data", cache, None)
+
+
 def test_native_io_needs_no_cache():
     (disk,) = build(disks=[{"name": "system", "io": "native"}]).disks
     assert (disk.io, disk.cache) == ("native", "none")
