@@ -218,7 +218,9 @@ def _block(name, value):
         return "\n".join([_titled_table(value, value["comment"]), *_displays(name, value)])
     if "table" in value:
         return _titled_table(value, value.get("title"))
-    return "\n".join([name, *_answer(name, value)]) if value else f"{name}: none"
+    lines = _answer(name, value)
+    nothing = "no guests" if "vm_info" in value else "none"
+    return "\n".join([name, *lines]) if lines else f"{name}: {nothing}"
 
 
 def _answer(name, value):

@@ -136,7 +136,9 @@ def test_what_the_module_returns_is_drawn_too(output):
 
 
 def test_a_host_without_guests_and_one_that_is_down(output):
-    assert output({"h": {"vm_info": {}}, "d": {"error": "down"}, "retcode": 1}) == "h\nd\n  down"
+    assert output({"h": {"vm_info": {}}, "d": {"error": "down"}, "retcode": 1}) == (
+        "h: no guests\nd\n  down"
+    )
 
 
 def test_a_disk_that_cannot_be_read_shows_its_error(output):

@@ -76,7 +76,7 @@ def _public(entry: LogEntry) -> LogEntry:
 def _title(number: int, name: str | None) -> str:
     about = f" of {name}" if name else ""
     if not number:
-        return f"nothing has changed{about} that this master has recorded"
+        return f"this master has recorded no change{about}"
     return f"the last {units.pluralize(number, 'change')}{about}"
 
 
