@@ -125,7 +125,7 @@ def test_a_disk_that_was_not_released_is_meant_by_its_name(host, monkeypatch):
     )
     host.init(disks=[SYSTEM, DATA])
     host.update(detach=["data"])
-    more = {**DATA, "name": "more"}
+    more = {**DATA, "name": "more", "target": "vdb"}
     host.update(disks=[SYSTEM, more])
     dom = host.conn.lookupByName("g1")
     stored = [disk.source.file for disk in stored_of(dom).disks]
@@ -409,7 +409,7 @@ def test_a_disk_that_was_not_released_does_not_grow_for_the_next_one(host, monke
     monkeypatch.setattr(hotplug, "RELEASE_TIMEOUT_S", 0.5)
     host.init(disks=[SYSTEM, DATA])
     host.update(detach=["data"])
-    more = {**DATA, "name": "more", "size": 2 * DATA["size"]}
+    more = {**DATA, "name": "more", "size": 2 * DATA["size"], "target": "vdb"}
     old, new = host.images / "g1_data.raw", host.images / "g1_more.raw"
     for _ in range(2):
         done = host.update(disks=[SYSTEM, more])
