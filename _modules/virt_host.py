@@ -34,6 +34,7 @@ with saltvirt.later():
     from saltvirt.pki.host import info as certificate_info
     from saltvirt.rights import confidential
     from saltvirt.spec import base, profiles, values
+    from saltvirt.system import full_disk
 
 if TYPE_CHECKING:
     from salt_dunders import __context__, __grains__, __opts__, __salt__
@@ -550,6 +551,9 @@ def _returned(fun, kwarg):
         if _is_user_error(exc):
             log.info("%s: %s", fun, exc)
             return {"return": f"ERROR: {exc}", "retcode": 1}
+        if description := full_disk.describe(exc):
+            log.error("%s: %s", fun, description)
+            return {"return": f"ERROR: {description}", "retcode": 1}
         log.exception("%s", fun)
         message = f"internal error: {exc!r} (the host's minion log has the traceback)"
         return {"return": message, "retcode": 1}

@@ -1,6 +1,8 @@
 """virt.answers: several calls of one function in one job, signed as one answer."""
 
+import errno
 import importlib.util
+import os
 
 import pytest
 
@@ -85,11 +87,16 @@ def test_what_the_runner_never_asks_is_refused(host, fun, each, words):
     ("virt.breaks", "internal error: ZeroDivisionError('division by zero') "
                     "(the host's minion log has the traceback)"),
     ("virt.vm_state", "ERROR: no guest 'gone' on "),
+    ("virt.fills", "ERROR: cannot write its files: No space left on device"),
 ])  # fmt: skip
 def test_what_fails_by_itself_is_told_as_a_person_reads_it(host, conn, caplog, fun, said):
     """A fault of ours has its traceback in the host's log, and nothing else has one."""
     module = host[0]
-    module.__salt__["virt.breaks"] = lambda: 1 / 0
+
+    def fill():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    module.__salt__["virt.breaks"], module.__salt__["virt.fills"] = lambda: 1 / 0, fill
     kwarg = {"vm_": "gone"} if fun == "virt.vm_state" else {}
     told = module.answer(fun, kwarg, __pub_jid=JID)["said"]
     assert told["return"].startswith(said) and told["retcode"] == 1

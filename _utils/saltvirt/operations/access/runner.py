@@ -3,7 +3,6 @@ an error in one line with an exit code."""
 
 from __future__ import annotations
 
-import errno
 import functools
 import inspect
 import logging
@@ -16,6 +15,7 @@ from saltvirt.fleet import requester
 from saltvirt.operations.access import access_check, activity, bulk
 from saltvirt.operations.core.result import Answer, failed, with_outputter
 from saltvirt.spec import base, values
+from saltvirt.system import full_disk
 
 # arguments that are names: of a guest, a host, a snapshot, a finding or a domain type
 _NAMES = {"name", "new", "host", "target", "lost", "snapshot", "finding", "hypervisor"}
@@ -23,9 +23,6 @@ _NAMES = {"name", "new", "host", "target", "lost", "snapshot", "finding", "hyper
 _FLAGS = {"test", "overcommit", "wait", "autostart"}
 # arguments that are True, False or a keyword, such as seed=cloud-init
 _SWITCHES = {"seed"}
-
-# the master's file system is full or read-only
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +217,5 @@ def _guarded(function: Callable[..., Answer], given: object, call: Callable[[], 
     except Exception as exc:
         log.exception("virt.%s", function.__name__)
         comment = f"internal error: {exc!r}; please report it with the traceback above"
-        if isinstance(exc, OSError) and exc.errno in _FULL:
-            comment = f"this master cannot write {exc.filename or 'its files'}: {exc.strerror}"
-        return failed(subject, comment)
+        description = full_disk.describe(exc)
+        return failed(subject, f"this master {description}" if description else comment)
