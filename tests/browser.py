@@ -6,7 +6,7 @@ import functools
 import shutil
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -87,7 +87,11 @@ class Page:
     def until(self, found, what):
         """What a function returns once it is true."""
         wait = WebDriverWait(self.driver, PATIENCE_S, 0.05, ignored_exceptions=[Exception])
-        return wait.until(lambda _driver: found(), f"{what}; the page says {self.text()!r}")
+        try:
+            return wait.until(lambda _driver: found())
+        except TimeoutException as exc:
+            # to read a page of thousands of guests takes long: only where it is needed
+            raise TimeoutException(f"{what}; the page says {self.text()!r}") from exc
 
     def until_text(self, words, selector="body"):
         """Wait until an element has a text."""

@@ -12,6 +12,8 @@ import { changed, open, shut, state } from "./store.js";
 import { VIEWS } from "./views.js";
 
 const THEME = "salt-virt-theme";
+// a pause in typing, after which the search is applied
+const TYPING_MS = 120;
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 function theme(wanted) {
@@ -87,6 +89,7 @@ function cloud_view() {
   const page = { ended, move: move_dialog };
   const views = new Map();
   let current = null;
+  let typing = 0;
 
   fill(document.body,
     h("a", { class: "skip", href: "#body", onclick: (event) => { event.preventDefault(); body.focus(); } }, "Skip to content"),
@@ -158,7 +161,10 @@ function cloud_view() {
     ["ended", (event) => ended(event.detail)]];
   for (const [name, listener] of heard) changed.addEventListener(name, listener);
   addEventListener("hashchange", show);
-  words.addEventListener("input", draw);
+  words.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(draw, TYPING_MS);
+  });
   words.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !["hosts", "guests"].includes(current.name)) go("guests");
   });
@@ -166,6 +172,7 @@ function cloud_view() {
     for (const [name, listener] of heard) changed.removeEventListener(name, listener);
     removeEventListener("hashchange", show);
     if (current && current.leave) current.leave();
+    clearTimeout(typing);
     forget_shade();
     for (const one of document.querySelectorAll("dialog")) one.remove();
     shut();
