@@ -642,7 +642,7 @@ def volume_converge(
 
     :return: a dictionary: ``changes`` (setting to ``old`` and ``new``), ``comment`` (a sentence)
 
-    :raises NotFound: the pool does not exist
+    :raises NotFound: the pool does not exist; with ``test``, the comment says so
     :raises OperationFailed: the existing volume cannot be changed accordingly
     :raises Refused: the volume would be resized, and is the disk of a guest with saved memory
 

@@ -61,10 +61,13 @@ class VolumeFacts:
     users: tuple[str, ...] = ()
 
 
-def created(desired: DesiredVolume) -> StateOutcome:
-    """The StateOutcome if the volume does not exist."""
+def created(desired: DesiredVolume, pool_exists: bool = True) -> StateOutcome:
+    """The StateOutcome if the volume does not exist. pool_exists: False in a test before its pool
+    is defined."""
     outcome = StateOutcome(desired.subject)
     outcome.switch("defined", False, True, "defined")
+    if not pool_exists:
+        outcome.notes.append(f"There is no storage pool {desired.pool} yet: define and start it")
     return outcome
 
 

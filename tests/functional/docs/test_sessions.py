@@ -9,11 +9,14 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+import salt.loader
+
 from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.docs import test_manuals
 from tests.functional.docs.terminal import MIB, Terminal
 from tests.functional.docs.test_commands import rows
 from tests.lab import paths
-from tests.tools import typed_manual
+from tests.tools import api, typed_manual
 
 
 @pytest.fixture
@@ -226,3 +229,21 @@ def test_the_cheat_sheet(terminal, libvirtd):  # noqa: F811
         conn.close()
     assert not wrong, "\n".join(f"{command}: {printed}" for command, printed in wrong.items())
     assert refused == set(ALONE)
+
+
+def test_the_states_of_a_manual_are_accepted_by_a_new_host(terminal):
+    """With test=True: each would change something, and nothing prevents it."""
+    terminal.image()
+    opts = {**terminal.modules.opts, "states_dirs": [str(api.REPOSITORY / "_states")], "test": True}
+    states = salt.loader.states(opts, terminal.modules, {}, None)
+    small = {"cpu": 1, "mem": 64, "seed": False}  # of a guest: the host has few CPUs
+    found = {}
+    for page in ("states.md", "networks.md", "storage.md", "definitions.md"):
+        [path] = (api.REPOSITORY / "docs").rglob(page)
+        for name, call, listed in test_manuals.applied(path):
+            given = {**listed, **(small if call == "virt.running" else {})}
+            for word in ("require", "tpm"):  # swtpm is not on every machine
+                given.pop(word, None)
+            found[f"{page} {name}"] = states[call](name=name, **given)
+    assert len(found) > 6
+    assert {name: one for name, one in found.items() if one["result"] is not None} == {}

@@ -110,9 +110,13 @@ def test_a_parameter_that_there_is_not(apply):
     assert text.startswith("virt.image_cached: unknown 'connection'")
 
 
-def test_what_libvirt_refuses_is_the_comment(apply):
-    text = apply.fails("volume_defined", "v", pool="nosuch", size=8)
-    assert "no storage pool 'nosuch' on" in text
+def test_a_volume_may_be_tested_before_its_pool_is_defined_and_the_error_is_libvirts(told):
+    result, comment, changes = told("volume_defined", "v", True, pool="nosuch", size=8)
+    assert (result, list(changes)) == (None, ["defined"])
+    assert comment.endswith("There is no storage pool nosuch yet: define and start it")
+    result, comment, changes = told("volume_defined", "v", False, pool="nosuch", size=8)
+    assert (result, changes) == (False, {})
+    assert "no storage pool 'nosuch' on" in comment
 
 
 @pytest.fixture

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 def converge(conn: libvirt.virConnect, desired: DesiredVolume, test: bool = False) -> StateOutcome:
     """Bring the volume to its desired state.
 
-    test: change nothing, only report what would change. Raises OperationFailed if an existing
-    volume needs a change that is not possible.
+    test: change nothing, only report what would change. In a test, the pool may be missing: another
+    state of the same run may define it. Raises OperationFailed if an existing volume needs a change
+    that is not possible.
     """
+    if test and desired.pool not in pools.names(conn):
+        return created(desired, pool_exists=False)
     volume = _find(conn, desired.pool, desired.spec.name)
     if volume is None:
         pools.refuse_unmounted(conn, pools.lookup(conn, desired.pool))
