@@ -153,6 +153,13 @@ def test_from_proxmox(terminal):
     assert follow(terminal, "from-proxmox.md", here) == 4
 
 
+def test_rights(terminal):
+    terminal.image()
+    created(terminal)
+    assert follow(terminal, "rights.md", {}) == 4
+    assert "prod, web" in terminal.type("salt-run virt.owners")[1]
+
+
 def test_templates(terminal):
     """Of guests that are not seeded: see integration/test_cloud_verbs.py for the others."""
     terminal.image()
