@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # how long a guest may take to release a device
 RELEASE_TIMEOUT_S = 8
-MAX_MEDIUM_TRIES = 8
+MAX_MEDIUM_TRIES = 40
 _STEP_S = 0.25
 
 
