@@ -413,13 +413,6 @@ DOMAINS = {
                 "hyperv-synic": True,
                 "hyperv-stimer": True,
                 "hyperv-reset": True,
-                "hyperv-runtime": True,
-                "hyperv-frequencies": True,
-                "hyperv-reenlightenment": True,
-                "hyperv-tlbflush": True,
-                "hyperv-ipi": True,
-                "hyperv-evmcs": True,
-                "hyperv-avic": True,
                 "hyperv-vendor-id": "KVMGuest",
             },
             "kvm_hidden": True,
@@ -430,6 +423,21 @@ DOMAINS = {
         "tablet", {"type": "keyboard", "bus": "virtio"},
         {"type": "evdev", "source": "/dev/input/event3", "grab": True, "repeat": True},
     ]}),
+    "features-hyperv": (
+        "qemu",
+        "qemu-kvm-domain",
+        {
+            "hypervisor_features": {
+                "hyperv-runtime": True,
+                "hyperv-frequencies": True,
+                "hyperv-reenlightenment": True,
+                "hyperv-tlbflush": True,
+                "hyperv-ipi": True,
+                "hyperv-evmcs": True,
+                "hyperv-avic": True,
+            }
+        },
+    ),
     "clock-local": ("qemu", "qemu-kvm-domain", {"clock": {"adjustment": 3600, "utc": False}}),
     "clock-zone": ("qemu", "qemu-kvm-domain", {"clock": {"timezone": "CEST"}}),
     "clock-timers": (
