@@ -213,7 +213,7 @@ def test_the_cheat_sheet(terminal, libvirtd):  # noqa: F811
         "40G": "40M",
         "20G": "20M",
         "/srv/files/motd": media["motd"],
-        "/root/web1-fstab": f"{terminal.root}/fstab",
+        "/root/": f"{terminal.root}/",
     }
     conn = libvirt.open(libvirtd.uri)
     conn.networkCreateXML("<network><name>lan</name></network>")
