@@ -14,7 +14,7 @@ def newest(
     """Return (age in seconds, backup) of the newest good backup of the guest with this UUID.
 
     Compare UUIDs, because an earlier guest may have had the same name. Ignore backups from the
-    future.
+    future. Of backups of the same second, the one with the highest id is the newest.
     """
     candidates = [
         (age_s, item)
@@ -23,7 +23,7 @@ def newest(
         for age_s in [_age(item, now_s)]
         if age_s is not None and age_s >= 0
     ]
-    return min(candidates, key=lambda item: item[0], default=None)
+    return max(candidates, key=lambda item: (-item[0], item[1].backup_id), default=None)
 
 
 def _age(backup: ListedBackup, now_s: float) -> float | None:

@@ -25,3 +25,9 @@ def test_the_newest_good_one_of_that_guest_counts():
 def test_one_of_this_very_second_counts():
     now = listed("a", "2026-11-23T12:00:00Z")
     assert age.newest([now], "u", NOW_S) == (0, now)
+
+
+def test_of_one_second_the_highest_id_is_the_newest():
+    first, last = (listed(f"00000{number}-x", "2026-11-23T11:00:00Z") for number in (1, 2))
+    for several in ([first, last], [last, first]):
+        assert age.newest(several, "u", NOW_S) == (3600, last)
