@@ -608,7 +608,7 @@ def call(tmp_path, monkeypatch, modules, real, pairs):  # noqa: F811
     base = salt.config.master_config(None)
     count = iter(range(10**6))
 
-    def call(verb, twist=None, says=None, **changed):
+    def call(verb, /, twist=None, says=None, **changed):
         root = tmp_path / str(next(count))
         for folder in ("cache", "sock", "pki/minions", "pki/minions_pre", "pki/minions_rejected",
                        "pki/minions_denied", "pki/virt-accepted"):  # fmt: skip
