@@ -61,8 +61,9 @@ def _of_current_guest(entries: list[LogEntry], name: str | None) -> list[LogEntr
         is_new = entry.guest == name and entry.verb in _MAKING
         if entry.result and (is_new or entry.new == name):
             current = []
-        # the source of a copy may be another user's guest
-        if entry.guest == name or (entry.new == name and entry.verb == "rename"):
+        # the source of a copy, or of a rename that failed, may be another user's guest
+        is_renamed = entry.result and entry.new == name and entry.verb == "rename"
+        if entry.guest == name or is_renamed:
             current.append(entry)
         if entry.result and entry.guest == name and entry.verb in _REMOVING:
             current = []

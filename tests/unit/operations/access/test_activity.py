@@ -34,8 +34,10 @@ def evacuate(host):
 
 
 @runner.reporting
-def rename(name, new):
+def rename(name, new, error=None):
     """A verb that gives another name, which is the subject of its answer."""
+    if error:
+        raise error
     return result.done(new, "renamed", host="hv1")
 
 
@@ -152,6 +154,8 @@ def test_a_limited_user_sees_only_the_present_guest_of_the_name(opts):
     rename("web9", "web1")
     start("web1")
     assert (seen("web1"), seen("web1", 1)) == (["rename", "start"], ["start"])
+    rename("db1", "web1", error=errors.OperationFailed("the name is in use"))
+    assert seen("web1") == ["rename", "start"]
     clone("web1", "web8")
     assert (seen("web8"), seen("web1")) == ([], ["rename", "start", "clone"])
     evacuate("hv1")
