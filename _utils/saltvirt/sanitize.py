@@ -6,6 +6,7 @@ The text may come from a guest, an image, a tool or another host.
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit, urlunsplit
 
 MAX_LENGTH = 8000  # of a line, in characters
 _TAIL = 1000
@@ -32,6 +33,20 @@ def one_line(value: object, max_length: int | None = MAX_LENGTH) -> str:
         value = f"{value[: max_length - _TAIL]} … {value[-_TAIL:]}"
     parts = (part.strip() for part in re.split(r"[\r\n\t\v\f]", value))
     return _UNPRINTABLE.sub(_escaped, " ".join(part for part in parts if part))
+
+
+def address(source: str) -> str:
+    """The address of an image without secrets, for messages and records: without a password, and
+    without the query of a web address, which may be a signature."""
+    try:
+        parts = urlsplit(source)
+    except ValueError:
+        return re.sub(r"//[^/@]*@", "//…@", source)
+    if parts.scheme in ("http", "https") and parts.query:
+        parts = parts._replace(query="…")
+    if "@" in parts.netloc:
+        parts = parts._replace(netloc="…@" + parts.netloc.rsplit("@", 1)[1])
+    return urlunsplit(parts) if parts.netloc else source
 
 
 def _escaped(match: re.Match[str]) -> str:

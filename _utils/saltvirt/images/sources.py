@@ -8,9 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from saltvirt import errors
+from saltvirt import errors, sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def kind(source: object) -> str:
     if re.match(r"pool://[^/]+/.", text):
         return POOL
     raise errors.InvalidInput(
-        f"image {_unread(text)!r}: use salt://…, an absolute path on the host, "
+        f"image {sanitize.address(text)!r}: use salt://…, an absolute path on the host, "
         "pool://POOL/VOLUME, http(s)://… or ftp://…"
     )
 
@@ -67,20 +67,9 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def _unread(text: str) -> str:
-    """Text for an address that cannot be parsed, which may still contain a password."""
-    return re.sub(r"//[^/@]*@", "//…@", text)
-
-
 def shown(source: str) -> str:
-    """The address without secrets, for messages and records: without a password, and without the
-    query of a web address, which may be a signature."""
-    parts = urlsplit(source)
-    if parts.scheme in ("http", "https") and parts.query:
-        parts = parts._replace(query="…")
-    if "@" in parts.netloc:
-        parts = parts._replace(netloc="…@" + parts.netloc.rsplit("@", 1)[1])
-    return urlunsplit(parts) if parts.netloc else source
+    """The address without secrets, as ``sanitize.address``."""
+    return sanitize.address(source)
 
 
 def name(source: str) -> str:

@@ -1239,6 +1239,7 @@ def test_no_address_is_shown_with_what_lets_one_in(tmp_path):
     assert sources.shown("https://u:p@a/x.img?sig=1") == "https://…@a/x.img?…"
     assert sources.shown("salt://x.qcow2?saltenv=dev") == "salt://x.qcow2?saltenv=dev"
     assert sources.shown("/srv/a?b@c") == "/srv/a?b@c"
+    assert sources.shown("https://u:p@[h/x.img") == "https://…@[h/x.img"
     for bad in ("htps://user:secret@a/x", "https://user:secret@a:port/x", "http://u:secret@[::1/x"):
         with pytest.raises(errors.InvalidInput) as caught:
             sources.kind(bad)

@@ -344,3 +344,6 @@ def test_a_cd_image_of_the_cache_is_for_drives_only(cloud, tmp_path, monkeypatch
     requested = {"source": "salt://d.iso", "cdrom": True}
     assert asked == [{**requested, "test": True}, requested]
     assert image.path in xml(cloud)[1]
+    secret = cloud.call("attach", iso="https://u:password@h/d.iso?signature=1", test=True)
+    assert secret.comment == "https://…@h/d.iso?… would be fetched to hv1 and inserted into g1"
+    assert secret.changes == {"iso": {"old": None, "new": "https://…@h/d.iso?…"}}

@@ -311,6 +311,7 @@ def test_a_selection_drops_no_name_and_no_host_without_a_word(runner, cloud):
     ("attach", ["bob-1"], {"network": "lan"}, "with network"),
     ("attach", ["bob-1"], {"iso": "/srv/anna.iso"}, "with iso='/srv/anna.iso'"),
     ("attach", ["bob-1"], {"iso": "salt://pillar.iso"}, "with iso='salt://pillar.iso'"),
+    ("attach", ["bob-1"], {"iso": "https://u:p@h/d.iso?s=1"}, "iso='https://…@h/d.iso?…'"),
     ("detach", ["bob-1", "vda"], {}, "with disk"),
     ("update", ["bobs"], {"cpu": 1}, "bob may not call virt.update of bobs"),
     ("init", ["anna-9", 1, 64, "salt://debian.qcow2"], {}, "for a guest anna-9"),

@@ -418,7 +418,7 @@ class _Limited:
         _, guest = cloud.located(name)
         iso = self._bound.arguments.get("iso")
         if iso is not None and not self._rights.may_use(self.verb, guest.ownership, str(iso)):
-            raise self._denied(f" with iso={units.short_repr(iso)}")
+            raise self._denied(f" with iso={units.short_repr(sanitize.address(str(iso)))}")
         owner = guest.ownership.owner
         quota = self._rights.quota if owner is None else _user_rights(self.opts, owner).quota
         if quota.unlimited:
@@ -471,7 +471,7 @@ class _Limited:
             if not self._rights.may_name(self.verb, name):
                 raise self._denied(f" for a guest {name}")
             if not self._rights.may_make(name, image, profiles):
-                made_of = f"{image} with disk={profiles[1]} nic={profiles[0]}"
+                made_of = f"{sanitize.address(image)} with disk={profiles[1]} nic={profiles[0]}"
                 raise self._denied(f" for a guest {name} of {made_of}")
 
     def _sizing_arguments(self, init_args: dict[str, Any]) -> dict[str, Any]:

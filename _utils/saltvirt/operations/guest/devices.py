@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from saltvirt import errors
+from saltvirt import errors, sanitize
 from saltvirt.answers.guest_calls import (
     FETCH_IMAGE,
     GET_XML,
@@ -213,9 +213,10 @@ class InsertIso(_Medium):
 
     def _planned(self, host: str, state: str) -> Checked:
         if not self._fetch(host, test=True):
-            comment = f"{self.iso} would be fetched to {host} and inserted into {self.name}"
+            iso = sanitize.address(self.iso)
+            comment = f"{iso} would be fetched to {host} and inserted into {self.name}"
             details = {"host": host, "state": state, "pending": []}
-            return Checked(self.name, comment, {"iso": {"old": None, "new": self.iso}}, details)
+            return Checked(self.name, comment, {"iso": {"old": None, "new": iso}}, details)
         return super()._planned(host, state)
 
     def _done(self, host: str, state: str) -> Result:
