@@ -29,7 +29,8 @@ _TARGET = re.compile("(vd|sd|hd|xvd|fd)[a-z]+")
 
 def _drive(domain: Domain, requested: object) -> dict[str, Any]:
     """Return the argument for a CD drive, without its medium. requested: its name or target; True,
-    None: the first one, or a new one. The drive of the cloud-init volume is not considered.
+    also as a text, or None: the first one, or a new one. The drive of the cloud-init volume is not
+    considered.
 
     Raises NotFound."""
     seeds = {own_disk.path for own_disk in domain.record.disks}
@@ -39,7 +40,7 @@ def _drive(domain: Domain, requested: object) -> dict[str, Any]:
         for disk in domain.disks
         if disk.device == "cdrom" and disk.source.file not in {*seeds} - {None}
     ]
-    if requested not in (True, None, ""):
+    if str(requested or "").lower() not in ("", "true"):
         drives = [
             target for target in drives if str(requested) in (target, names_by_target.get(target))
         ]
