@@ -408,6 +408,8 @@ def test_what_a_guest_grows_by_counts_for_its_owner(runner, cloud):
     assert runner("bob", "resize", "bobs", "vda", 90)["bobs"]["result"] is True
     cloud.silent = {"hv1"}
     assert "do not answer: hv1" in comment(runner("bob", "update", "bobs", cpu=3), "bobs")
+    told = runner("bob", "update", "bobs", autostart=True)  # it takes nothing
+    assert "do not answer" not in comment(told, "bobs"), told
 
 
 def test_what_is_being_made_counts_and_a_dead_process_does_not(runner, cloud):

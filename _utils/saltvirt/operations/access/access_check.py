@@ -411,17 +411,18 @@ class _Limited:
     ) -> None:
         """Raise Denied if the guest would exceed the quota of its owner. A guest without an owner
         is counted for the user who enlarges it."""
-        for word in _SIZES:
-            value = self._bound.arguments.get(word)
-            if value is not None and not isinstance(value, (str, int, float)):
+        given = self._bound.arguments
+        sizes = {word: given[word] for word in _SIZES if given.get(word) is not None}
+        for word, value in sizes.items():
+            if not isinstance(value, (str, int, float)):
                 raise self._denied(f" with {word}={units.short_repr(value)}")
         _, guest = cloud.located(name)
-        iso = self._bound.arguments.get("iso")
+        iso = given.get("iso")
         if iso is not None and not self._rights.may_use(self.verb, guest.ownership, str(iso)):
             raise self._denied(f" with iso={units.short_repr(sanitize.address(str(iso)))}")
         owner = guest.ownership.owner
         quota = self._rights.quota if owner is None else _user_rights(self.opts, owner).quota
-        if quota.unlimited:
+        if quota.unlimited or not sizes:
             return
         stack.enter_context(owners.one_at_a_time(self.opts))
         under_way, cloud = owners.being_made(self.opts), self._query_cloud(fleet)
