@@ -200,13 +200,19 @@ def _not_empty(info: inspect.ImageInfo, shown: str) -> None:
         raise errors.ImageError(f"{shown} is not a disk image: its disk has no size")
 
 
-def _local(source: str, local_file: ImageFile, required: RequiredHash | None) -> CachedImage:
-    """The CachedImage of a file or device on this host, which is used in place."""
+def _local(
+    source: str, local_file: ImageFile, required: RequiredHash | None, cdrom: bool = False
+) -> CachedImage:
+    """The CachedImage of a file or device on this host, which is used in place. cdrom: a CD image
+    is allowed."""
     if os.path.exists(incoming_path(os.path.abspath(local_file.path))):
         raise errors.ImageError(
             f"{local_file.path} is being copied to this host by a migration: try again later"
         )
-    info = inspect.inspect(local_file.path, local_file.format)
+    if cdrom and header.is_cd(local_file.path):
+        info = _inspect_cd(local_file.path)
+    else:
+        info = inspect.inspect(local_file.path, local_file.format)
     _not_empty(info, local_file.path)
     if required and os.path.getsize(local_file.path) > free_space.MAX_BYTES:
         raise errors.ImageError(
@@ -252,11 +258,16 @@ def _image(note: ImageNote, source: str) -> CachedImage:
     return CachedImage(note.path, note.format, note.size_bytes, note.sums["sha256"], source)
 
 
+def _inspect_cd(path: str) -> inspect.ImageInfo:
+    """The ImageInfo of a CD image."""
+    return replace(inspect.inspect(path, "raw"), format=ISO)
+
+
 def _inspect_part(part: str, shown: str, cdrom: bool) -> inspect.ImageInfo:
     """The ImageInfo of a downloaded file. cdrom: a CD image is allowed. Errors name the
     address, which the user knows, instead of the file."""
     if cdrom and header.is_cd(part):
-        return replace(inspect.inspect(part, "raw"), format=ISO)
+        return _inspect_cd(part)
     try:
         head = header.read(part)
         if head.backing or head.data_file:
@@ -376,7 +387,7 @@ def fetch(
     try:
         required = _required_hash(image_hash, source, download)
         if local_file or source_kind == sources.PATH:
-            return _local(source, local_file or ImageFile(source), required)
+            return _local(source, local_file or ImageFile(source), required, cdrom)
         if source_kind == sources.POOL:
             raise errors.InvalidInput(f"image {source}: a volume of a pool cannot be used here")
         folder = _Folder(cache_dir)
@@ -406,7 +417,7 @@ def find_local(
     with _translate_errors(source):
         required = _required_hash(image_hash, source, download)
         if local_file or source_kind == sources.PATH:
-            return _local(source, local_file or ImageFile(source), required)
+            return _local(source, local_file or ImageFile(source), required, cdrom)
         folder = _Folder(cache_dir)
         client = _client(source, download)
         request = _ImageRequest(source, client, required, _nothing, cdrom)

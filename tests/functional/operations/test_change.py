@@ -330,6 +330,9 @@ def test_a_cd_image_of_the_cache_is_for_drives_only(cloud, tmp_path, monkeypatch
         with pytest.raises(errors.ImageError, match="attach it as a cdrom"):
             read("salt://d.iso", folder, master)
         assert read("salt://d.iso", folder, master, cdrom=True) == image
+        with pytest.raises(errors.ImageError, match="attach it as a cdrom"):
+            read(str(path), folder)
+        assert read(str(path), folder, cdrom=True).path == str(path)
     ask, asked = cloud.fleet.ask, []
 
     def answers(hosts, fun, kwarg=None, **options):
