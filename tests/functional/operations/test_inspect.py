@@ -114,7 +114,7 @@ def test_volumes_have_the_guests_that_use_them(runner, conn):
     assert volumes["web1"]["capacity"] == 8 << 30
     assert [volumes[name]["used_by"] for name in ("web1", "free")] == [["web1"], []]
     rows = {row[2]: row[4:] for row in found["table"]}
-    assert rows["web1"] == ["8 GiB", "8 GiB", "web1"]
+    assert rows["web1"] == [{"bytes": 8 << 30}, {"bytes": 8 << 30}, "web1"]
     assert answer(runner.volumes(pool="other"), "volumes")["title"] == "no volumes on hv1"
 
 

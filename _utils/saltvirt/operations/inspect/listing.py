@@ -162,10 +162,7 @@ def _volume_cells(volume: VolumeSummary) -> Row:
     guests = ", ".join(volume.used_by) or None
     if volume.error:
         return [volume.error, None, None, guests]
-    return [
-        volume.format, units.human_bytes(volume.capacity), units.human_bytes(volume.allocation),
-        guests,
-    ]  # fmt: skip
+    return [volume.format, {"bytes": volume.capacity}, {"bytes": volume.allocation}, guests]
 
 
 def images(fleet: Fleet, host: str | None = None) -> Listing:
