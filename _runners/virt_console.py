@@ -180,7 +180,7 @@ def _file_copy(local, remote, overwrite):
 def display(name):
     """
     List the displays and serial ports of a guest, and the commands that open them. A display that
-    listens only on its host is reached through a tunnel of ``ssh``. Passwords are not shown.
+    listens only on its host is reached through an SSH tunnel. Passwords are not shown.
 
     :param name: name of the guest
 

@@ -18,7 +18,7 @@ _TAG_LENGTH = 36
 def _tag(value: Any, argument: str) -> str:
     tag = values.label(value, argument)
     if len(tag.encode()) > _TAG_LENGTH:
-        raise InvalidInput(f"{argument} {value!r}: at most {_TAG_LENGTH} characters of ASCII")
+        raise InvalidInput(f"{argument} {value!r}: at most {_TAG_LENGTH} bytes in UTF-8")
     return tag
 
 

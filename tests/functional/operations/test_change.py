@@ -164,7 +164,7 @@ def test_a_reboot_is_one_that_libvirt_reports(cloud):
     assert done.pending[0] == "vCPUs (1 now, then 2)"
     cloud.dom.destroy()
     assert cloud.call("reboot", test=True).comment == (
-        "g1 on hv1 is shutdown, it cannot be rebooted"
+        "g1 on hv1 is shutdown and cannot be rebooted"
     )
 
 

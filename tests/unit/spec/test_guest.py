@@ -176,7 +176,7 @@ WRONG = [
     ({"interfaces": [{"name": "e", "hostdev": None}]}, "hostdev is missing"),
     ({"interfaces": [{"name": "e", "hostdev": "0000:03:10.1", "link": False}]}, "link is not for"),
     ({"interfaces": [{"name": "e", "hostdev": "0000:03:10.1", "portgroup": "p"}]}, "portgroup is"),
-    ({"filesystems": [{"source": "/a", "target": "ü" * 19}]}, "at most 36 characters"),
+    ({"filesystems": [{"source": "/a", "target": "ü" * 19}]}, "at most 36 bytes"),
     ({"sysinfo": {"bios": {"release": "x.y"}}}, "not a release such as 2.10"),
     ({"sysinfo": {"bios": {"release": "1.256"}}}, "not a release such as 2.10"),
     ({"sysinfo": {"fw_cfg": {"opt/a,file=/etc/shadow": "x"}}}, "at most 55 letters"),

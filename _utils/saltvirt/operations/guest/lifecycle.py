@@ -103,7 +103,7 @@ def _planned(name: str, verb_name: str, host: str, before: str) -> PowerPlan:
     if before not in (*verb.before, verb.after):
         remedy = verb_name != "resume" and before in VERBS["resume"].before
         hint = f"; virt.resume {name} resumes it" if remedy else ""
-        raise errors.InvalidInput(f"{name} on {host} is {before}, it cannot be {verb.done}{hint}")
+        raise errors.InvalidInput(f"{name} on {host} is {before} and cannot be {verb.done}{hint}")
     return PowerPlan(host, before, verb.after)
 
 

@@ -82,7 +82,7 @@ class Maintenance:
         self.fleet.hosts(self.host)
         with reasons:
             if self.reason == "" or not self._is_text:
-                raise errors.InvalidInput("reason must be a text, which is not empty")
+                raise errors.InvalidInput("reason must be a text that is not empty")
             if self.reason is not None and len(self.reason) > MAX_REASON_CHARS:
                 raise errors.InvalidInput(f"reason has more than {MAX_REASON_CHARS} characters")
         with reasons:

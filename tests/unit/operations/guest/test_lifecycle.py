@@ -85,7 +85,7 @@ def test_one_that_is_so_already_is_left_alone(tmp_path, verb, state):
 )
 def test_a_verb_that_is_impossible_in_this_state_is_refused(tmp_path, verb, state, refusal):
     cloud = cloud_with(tmp_path, state)
-    words = f"web1 on hv1 is {state}, it {refusal}"
+    words = f"web1 on hv1 is {state} and {refusal}"
     with pytest.raises(errors.InvalidInput, match=words):
         Lifecycle(cloud, "web1", verb).run()
     assert Lifecycle(cloud, "web1", verb).check().reasons == (words,)

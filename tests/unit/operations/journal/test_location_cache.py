@@ -194,7 +194,7 @@ def test_what_it_was_and_what_it_is_are_that_hosts_own_words(tmp_path):
     assert done.changes == {"state": {"old": "running", "new": "paused"}}
     again = Lifecycle(cloud, "web1", "pause").run()
     assert (again.comment, again.changes) == ("web1 on hv003 is paused already", {})
-    refusal = "web1 on hv003 is paused, it cannot be shut down; virt.resume web1 resumes it"
+    refusal = "web1 on hv003 is paused and cannot be shut down; virt.resume web1 resumes it"
     with pytest.raises(errors.InvalidInput, match=refusal):
         Lifecycle(cloud, "web1", "shutdown").run()
     assert Lifecycle(cloud, "web1", "reset").check().details == {"host": "hv003", "state": "paused"}
