@@ -29,14 +29,16 @@ export function fill(element, ...children) {
 }
 
 /** Make the children of an element equal to others, and keep each one that can be: a press, a
- * selection or the focus in it survives. A listener that is kept must not depend on what differs. */
+ * selection or the focus in it survives. A button that differs is replaced, because its listener may
+ * be another one; other listeners that are kept must not depend on what differs. */
 export function update(element, ...children) {
   const wanted = flat(children);
   wanted.forEach((one, at) => {
     const there = element.childNodes[at];
     if (!there) element.append(one);
-    else if (there.nodeName !== one.nodeName) there.replaceWith(one);
-    else if (there !== one && !there.isEqualNode(one)) become(there, one);
+    else if (there === one || there.isEqualNode(one)) return;
+    else if (there.nodeName !== one.nodeName || one.nodeName === "BUTTON") there.replaceWith(one);
+    else become(there, one);
   });
   while (element.childNodes.length > wanted.length) element.lastChild.remove();
   return element;
