@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from saltvirt.operations.access import activity
+
 # runner functions that change nothing
-_READ_ONLY = frozenset({
-    "query", "list", "host_info", "vm_info", "locate", "explain", "capacity", "migratable", "certs",
-    "backups", "ha_status", "versions", "metrics", "owners", "next_host", "migrate_unfinished",
-    "ha_simulate", "display", "screenshot", "snapshots", "ticket", "watch",
-    "top", "log", "addresses", "networks", "pools", "volumes", "images", "backup_ls", "help",
-})  # fmt: skip
+_READ_ONLY = activity.QUERIES | {"ticket"}
 # operations whose tags have the guest's name last
 _NAME_LAST = ("migrate", "backup", "ha")
 # keys of a step's data that pages receive
