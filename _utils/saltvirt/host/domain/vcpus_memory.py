@@ -11,10 +11,9 @@ from saltvirt.design import cpu
 from saltvirt.host import connection
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import placement_facts
-from saltvirt.host.provision import admission
+from saltvirt.host.provision import admission, guest_definition
 from saltvirt.placement import facts
 from saltvirt.placement import resources as resources_module
-from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.host.provision.admission import AdmissionConfig
@@ -116,7 +115,7 @@ def set_vcpus(
 def _set_maximum(dom: libvirt.virDomain, vcpus: int, flags: int) -> None:
     """Set the maximum of vCPUs in the definition, and adapt its topology: libvirt refuses a maximum
     that does not match it."""
-    definition = _stored(dom)
+    definition = guest_definition.stored(dom)
     if not definition.cpu.sockets or definition.vcpu.maximum == vcpus:
         dom.setVcpusFlags(vcpus, flags)
         return
@@ -129,16 +128,10 @@ def _set_maximum(dom: libvirt.virDomain, vcpus: int, flags: int) -> None:
     conn.defineXML(definition.tostring())
     try:
         dom.setVcpusFlags(vcpus, flags)
-        changed = _stored(dom)
+        changed = guest_definition.stored(dom)
         for name in _TOPOLOGY:
             setattr(changed.cpu, name, getattr(fitted.cpu, name))
         conn.defineXML(changed.tostring())
     except libvirt.libvirtError:
         conn.defineXML(former)
         raise
-
-
-def _stored(dom: libvirt.virDomain) -> Domain:
-    """Return the definition for the next start, with passwords."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
-    return Domain.fromstring(dom.XMLDesc(flags))

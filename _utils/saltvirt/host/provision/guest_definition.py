@@ -1,4 +1,4 @@
-"""Guest definitions for the capabilities of this host."""
+"""Guest definitions: those of libvirt, and new ones for the capabilities of this host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from saltvirt.design.context import GuestInputs
 from saltvirt.host.capabilities import capabilities_xml
 from saltvirt.host.connection import libvirt
 from saltvirt.host.provision import osinfo
+from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps, CapsGuest
     from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.spec.guest_spec import GuestSpec
-    from saltvirt.xml.domain.domain import Domain
+
+
+def stored(dom: libvirt.virDomain) -> Domain:
+    """Return the guest's definition for its next start, with passwords."""
+    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
+    return Domain.fromstring(dom.XMLDesc(flags))
 
 
 def caps_for(conn: libvirt.virConnect, spec: GuestSpec) -> Caps:

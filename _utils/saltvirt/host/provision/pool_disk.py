@@ -85,19 +85,18 @@ def plan(
     pool_name = spec.pool or ""
     pool = _pool(conn, pool_name)
     kind = pool_source.type_of(pool)
-    source_file = spec.source_file
     volumes = pool.listVolumes()
     existing = [
         volume_name for volume_name in volumes if (pool_name, volume_name) not in freed_locations
     ]
     pools.refuse_unmounted(conn, pool)
-    volume = source_file or (
+    volume = spec.source_file or (
         _partition(pool, existing) if kind == "disk" else f"{guest}_{spec.name}"
     )
     existing_volume = pool.storageVolLookupByName(volume) if volume in existing else None
     if existing_volume is None and volume in volumes:
         existing_disk.refuse_leftover(spec, guest, f"{pool_name}/{volume}")
-    if existing_volume is not None and not (source_file or spec.existing):
+    if existing_volume is not None and not (spec.source_file or spec.existing):
         raise errors.AlreadyExists(
             f"disk {spec.name}: pool {spec.pool} already has a volume {volume}: "
             f"{existing_disk.advice(conn, spec, guest, existing_volume.path())}"

@@ -61,12 +61,6 @@ _RESULT_KEYS = {
 }
 
 
-def stored(dom: libvirt.virDomain) -> Domain:
-    """Return the guest's definition for its next start, with passwords."""
-    flags = libvirt.VIR_DOMAIN_XML_INACTIVE | libvirt.VIR_DOMAIN_XML_SECURE
-    return Domain.fromstring(dom.XMLDesc(flags))
-
-
 def _running(dom: libvirt.virDomain) -> Domain:
     """Return the definition of the running guest, with passwords."""
     return Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_SECURE))
@@ -102,7 +96,7 @@ class Update:
         creation.require_complete(self.dom, "update")
         if not self.dom.isPersistent():
             raise errors.Unsupported(f"{spec.name} is transient: it has no definition to update")
-        self.actual = stored(self.dom)
+        self.actual = guest_definition.stored(self.dom)
         self.caps = guest_definition.caps_of(conn, self.actual)
         self.builds: list[DiskBuild] = []
         self.sizes: dict[str, tuple[int, int]] = {}
@@ -236,7 +230,7 @@ class Update:
         self.slow = not failures and any(
             change.path == pending.MEMORY for change in self.now_changes
         )
-        return pending.pending_changes(_running(self.dom), stored(self.dom))
+        return pending.pending_changes(_running(self.dom), guest_definition.stored(self.dom))
 
     def waiting(self, remaining: Collection[Change]) -> list[Change]:
         """Return the changes that wait for the next start, without a balloon change in progress."""
@@ -308,7 +302,7 @@ class Update:
     def record(self) -> None:
         """Store the record if nothing else differs, also in the running guest."""
         record = self.desired.record
-        current_records = [stored(self.dom).record, metadata.of_domain(self.dom)]
+        current_records = [guest_definition.stored(self.dom).record, metadata.of_domain(self.dom)]
         if record and any(plain(current) != plain(record) for current in current_records):
             metadata.write(self.dom, record)
 
@@ -384,7 +378,7 @@ class Update:
 
     def require_unchanged(self) -> None:
         """Raise DefinitionChanged if the definition has changed since the comparison."""
-        if stored(self.dom).tostring() != self.actual.tostring():
+        if guest_definition.stored(self.dom).tostring() != self.actual.tostring():
             raise DefinitionChanged(
                 f"{self.spec.name} is being changed through libvirt by another program: "
                 "nothing was changed; try again"
