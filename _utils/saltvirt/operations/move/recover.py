@@ -118,8 +118,16 @@ def _planned_texts(
         with contextlib.suppress(errors.InvalidInput):
             target = f" to {transport.parse(migration.target).host}" if migration else ""
         yield f"the migration of {name} from {host}{target} would be ended"
-    for other_host, state in sorted(guest_locations.guests.get(name, {}).items()):
+    states = guest_locations.guests.get(name, {})
+    for other_host, state in sorted(states.items()):
         yield f"{name} is {state} on {other_host}"
+    if host and not states:
+        silent = guest_locations.unreachable_text()
+        yield (
+            f"no host that answers ({silent}) has {name}"
+            if silent
+            else f"no host has {name}: give removed=True if it was removed on purpose"
+        )
     for other_host in guest_locations.target_leftovers.get(name, []):
         try:
             plan = PLAN_CLEANUP.ask(fleet, other_host, CleanPlanRequest(name))

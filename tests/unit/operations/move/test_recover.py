@@ -168,6 +168,11 @@ def test_a_check_says_what_would_end_and_where_the_guest_is(tmp_path):
     assert "from hv1 is under way: salt-run virt.migrate_abort web1" in reason
     [reason] = recover.check(cloud, "web2").reasons
     assert reason == "no host that answers has an unfinished migration of web2"
+    cloud.guests, cloud.known = {"hv1": {}, "hv2": {}}, {}
+    assert recover.check(cloud, "web1").comment == (
+        "the migration of web1 from hv1 would be ended; no host has web1: give removed=True if it "
+        "was removed on purpose"
+    )
     assert cloud.asked == []
 
 
