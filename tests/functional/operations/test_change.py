@@ -200,7 +200,7 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
         (("a",), {}, "give either the size of a new disk, or the source"),
         (("a",), {"source": str(other)}, "looks like qcow2: set its format"),
         (("a",), {"source": "/gone"}, "/gone does not exist on this host"),
-        (("a",), {"size": "9999TiB"}, "refused: no room: hv1: "),
+        (("vdisk",), {"size": "9999TiB"}, "refused: no room: hv1: "),
         (("a",), {"size": 8, "source": "/a"}, "give either the size of a new disk, or the source"),
         (("vdz",), {"size": 8}, "disk vdz: that is a target"),
         (("a",), {"size": 8, "mac": "52:54:00:00:00:09"}, "mac is for network or bridge"),

@@ -213,7 +213,7 @@ class Init:
         host that was planned, unless that no longer answers."""
         if self.batch_cluster:
             return self._placed_decision(request, reasons), []
-        self.fleet.hosts(self.init_request.host)
+        self.fleet.hosts(self.init_request.host)  # refuses an unknown host
         self.cluster = ClusterSnapshot(
             self.fleet, self.policy, self.init_request, self.provider, self.claims
         )

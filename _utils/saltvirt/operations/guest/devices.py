@@ -24,7 +24,7 @@ from saltvirt.xml.domain.domain import Domain
 
 # the name of the drive that is added for an ISO image
 DRIVE = "cdrom"
-_TARGET = re.compile("(vd|sd|hd|xvd|fd)[a-z]+")
+_TARGET = re.compile("(vd|sd|hd|xvd|fd)[a-z]{1,2}")
 
 
 def _drive(domain: Domain, requested: object) -> dict[str, Any]:
