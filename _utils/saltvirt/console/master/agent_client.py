@@ -156,8 +156,8 @@ def check_put(fleet: Fleet, name: str, copy: FileCopy) -> Checked:
         pass
     if reasons.texts:
         return reasons.checked(name)
-    comment = f"{copy.local}, {units.human_bytes(size_bytes)}, would be {copy.remote} of {name} on "
-    comment += f"{host}, and replace an existing file" if copy.overwrite else host
+    comment = f"{copy.local}, {units.human_bytes(size_bytes)}, would be copied to {copy.remote} of "
+    comment += f"{name} on {host}{', and replace an existing file' if copy.overwrite else ''}"
     return Checked(name, comment, {"path": copy.remote}, {"host": host, "size_bytes": size_bytes})
 
 
@@ -189,7 +189,7 @@ def check_get(fleet: Fleet, name: str, copy: FileCopy) -> Checked:
         pass
     if reasons.texts:
         return reasons.checked(name)
-    comment = f"{copy.remote} of {name} on {host} would be {copy.local}"
+    comment = f"{copy.remote} of {name} on {host} would be copied to {copy.local}"
     comment += ", and replace an existing file" if os.path.lexists(copy.local) else ""
     return Checked(name, comment, {"path": copy.local}, {"host": host})
 

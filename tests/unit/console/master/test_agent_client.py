@@ -233,7 +233,7 @@ def test_a_check_of_a_copy_gives_every_reason_and_asks_the_agent_for_nothing(mon
     local.write_text("hello")
     copy = agent_client.FileCopy(str(local), "/etc/motd")
     checked = agent_client.check_put(None, "web1", copy)
-    assert checked.comment == f"{local}, 5 B, would be /etc/motd of web1 on hv1"
+    assert checked.comment == f"{local}, 5 B, would be copied to /etc/motd of web1 on hv1"
     replacing = dataclasses.replace(copy, overwrite=True)
     assert agent_client.check_put(None, "web1", replacing).comment.endswith(
         "of web1 on hv1, and replace an existing file"
@@ -241,7 +241,7 @@ def test_a_check_of_a_copy_gives_every_reason_and_asks_the_agent_for_nothing(mon
     [reason] = agent_client.check_get(None, "web1", copy).reasons
     assert "motd" in reason and "exists" in reason
     got = agent_client.check_get(None, "web1", replacing).comment
-    assert got == f"/etc/motd of web1 on hv1 would be {local}, and replace an existing file"
+    assert got.endswith(f"on hv1 would be copied to {local}, and replace an existing file")
     assert local.read_text() == "hello" and os.listdir(tmp_path) == ["motd"]
     theirs.setblocking(False)
     with pytest.raises(BlockingIOError):
