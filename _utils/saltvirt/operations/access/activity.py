@@ -88,9 +88,11 @@ class _CallEntry:
         redactions: list[confidential.Redaction],
     ) -> None:
         """Append entries to the log. redactions: what the call has said of other guests."""
+        outcomes = [*outcomes]
+        public_comments = confidential.redact([outcome[2] for outcome in outcomes], redactions)
         entries = [
-            self._entry(subject, result, comment, host, confidential.redact(comment, redactions))
-            for subject, result, comment, host in outcomes
+            self._entry(*outcome, public_comment)
+            for outcome, public_comment in zip(outcomes, public_comments, strict=True)
         ]
         if entries:
             activity_log.append(self._opts, entries)
