@@ -39,7 +39,7 @@ export function hardware_tab(context) {
       target, one["virtual size"] ? bytes(one["virtual size"]) : "",
       is_drive(one) ? String(one.type) : String(one["file format"] || one.type || ""), h("code", null, String(one.file || one.source || "")),
       h("span", { class: "actions" }, is_drive(one)
-        ? offered("detach", "Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
+        ? one.type === "cdrom" && offered("detach", "Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
         : [offered("resize", "Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
           offered("detach", "Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
     ]);
@@ -73,7 +73,7 @@ export function hardware_tab(context) {
         table([["vCPUs", "memory", "memory now", ""], [guest.vcpus, size(guest.memory), size(guest.memory_now),
           h("span", { class: "actions" }, guest.state === "gone" ? null : offered("update", "Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
         h("h3", null, "Disks"), disks(guest),
-        add(guest, ["Add a disk…", forms.disk], ["Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => is_drive(guest.disks[one])))]),
+        add(guest, ["Add a disk…", forms.disk], ["Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => guest.disks[one].type === "cdrom"))]),
         h("h3", null, "Network"), nics(guest), add(guest, ["Add an interface…", forms.interface])));
     },
   };
