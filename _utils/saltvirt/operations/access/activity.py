@@ -37,7 +37,7 @@ def recorded(
     """Return what the call returns, or raise what it raises, and record the result. injected: as
     for access_check.answer."""
     opts, verb = function.__globals__.get("__opts__") or {}, function.__name__
-    if verb in QUERIES or "cachedir" not in opts or _is_preview(bound):
+    if verb in QUERIES or "cachedir" not in opts or _only_shows(verb, bound):
         return call()
     call_entry = _CallEntry(opts, verb, bound.arguments, injected)
     with confidential.collect() as redactions:
@@ -55,10 +55,12 @@ def recorded(
     return answer
 
 
-def _is_preview(bound: inspect.BoundArguments) -> bool:
-    """Return whether the call only shows what the verb would do."""
+def _only_shows(verb: str, bound: inspect.BoundArguments) -> bool:
+    """Return whether the call only shows what the verb would do, or a state."""
     defaults = {name: entry.default for name, entry in bound.signature.parameters.items()}
     arguments = {**defaults, **bound.arguments.get("kwargs", {}), **bound.arguments}
+    if verb == "maintenance" and arguments.get("state") is arguments.get("reason") is None:
+        return True
     return bool(arguments.get("test")) or arguments.get("apply") is False
 
 

@@ -118,14 +118,22 @@ def repair(apply=False):
     return result.done("repair", "nothing to repair")
 
 
+@runner.reporting
+def maintenance(host, state=None, reason=None):
+    """A verb that shows a state by default."""
+    return result.done(host, "not in maintenance")
+
+
 def test_a_test_without_anything_to_do_is_not_recorded_as_done(opts):
     init("web1", test=True)
     init("web1", test="True")
     repair()
+    maintenance("hv1")
     assert entries(opts) == []
     init("web1", test=False)
     repair(apply=True)
-    assert [e["verb"] for e in entries(opts)] == ["init", "repair"]
+    maintenance("hv1", state="off")
+    assert [e["verb"] for e in entries(opts)] == ["init", "repair", "maintenance"]
 
 
 def test_what_a_command_printed_is_not_recorded(opts):
