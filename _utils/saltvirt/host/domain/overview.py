@@ -68,8 +68,8 @@ def _vms(conn: libvirt.virConnect, readings: Mapping[str, Reading]) -> dict[str,
             continue
         _volumes(conn, reading.tree, details["disks"])
         guest_macs = [mac.lower() for mac in details["nics"]] if reading.active else []
-        several = (address for mac in guest_macs for address in by_mac[mac])
-        details["addresses"] = addresses.in_order(dict.fromkeys(several))
+        ips = dict.fromkeys(address for mac in guest_macs for address in by_mac[mac])
+        details["addresses"] = addresses.in_order(ips)
         details["autostart"] = details["uuid"] in autostart
     return by_name
 

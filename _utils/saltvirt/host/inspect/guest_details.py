@@ -24,8 +24,8 @@ def read(conn: libvirt.virConnect, name: str, folder: str) -> GuestDetails:
             reported = addresses.of_agent(dom)
         except errors.OperationFailed as exc:
             reported, unknown["addresses"] = [], exc.text
-        several = dict.fromkeys([*details.get("addresses", ()), *reported])
-        details["addresses"] = addresses.in_order(several)[: addresses.MAX_ADDRESSES]
+        ips = dict.fromkeys([*details.get("addresses", ()), *reported])
+        details["addresses"] = addresses.in_order(ips)[: addresses.MAX_ADDRESSES]
     try:
         listed = snapshots.listing(conn, name)[name]
         details["snapshots"] = listed if isinstance(listed, list) else []

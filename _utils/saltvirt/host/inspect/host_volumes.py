@@ -10,7 +10,7 @@ from saltvirt.host.storage import volumes
 
 
 def read(conn: libvirt.virConnect) -> dict[str, PoolVolumes]:
-    """Return the volumes of each running pool that has some, or could not be read."""
+    """Return the volumes of each running pool that has volumes, or could not be read."""
     return {pool: _of_pool(infos) for pool, infos in volumes.infos(conn).items()}
 
 

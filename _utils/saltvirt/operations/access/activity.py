@@ -59,7 +59,7 @@ def _only_shows(verb: str, bound: inspect.BoundArguments) -> bool:
     """Return whether the call only shows what the verb would do, or a state."""
     defaults = {name: entry.default for name, entry in bound.signature.parameters.items()}
     arguments = {**defaults, **bound.arguments.get("kwargs", {}), **bound.arguments}
-    if verb == "maintenance" and arguments.get("state") is arguments.get("reason") is None:
+    if verb == "maintenance" and arguments["state"] is None and arguments["reason"] is None:
         return True
     return bool(arguments.get("test")) or arguments.get("apply") is False
 
