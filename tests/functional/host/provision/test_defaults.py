@@ -8,7 +8,7 @@ import libvirt
 import pytest
 
 from saltvirt import errors
-from saltvirt.host.provision.update import stored
+from saltvirt.host.provision.guest_definition import stored
 from saltvirt.spec import guest
 from saltvirt.xml.domain.domain import Domain
 from tests import golden

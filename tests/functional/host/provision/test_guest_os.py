@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.host.provision import osinfo
-from saltvirt.host.provision.update import stored
+from saltvirt.host.provision.guest_definition import stored
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import DATA, NIC, SYSTEM, host, state  # noqa: F401
 

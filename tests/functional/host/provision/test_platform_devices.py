@@ -12,7 +12,7 @@ pytest.importorskip("salt")
 
 from saltvirt import errors
 from saltvirt.design.plain_data import plain
-from saltvirt.host.provision.update import stored
+from saltvirt.host.provision.guest_definition import stored
 from saltvirt.xml.storage.pool import Pool
 from tests.functional.daemon import libvirtd  # noqa: F401
 from tests.functional.host.provision.test_pending import MAC, SYSTEM, host  # noqa: F401
