@@ -360,7 +360,8 @@ def help(verb=None):
     :param verb: name of a verb
 
     :return: group to ``table``: each verb with the arguments that it requires, and what it does;
-        and ``verbs``: their names. With ``verb``, its name and its manual
+        ``verbs``: their names; and ``arguments``: verb to the arguments that you may pass, for each
+        verb of which you may not pass all. With ``verb``, its name and its manual
 
     CLI Example:
 
@@ -372,4 +373,4 @@ def help(verb=None):
     if verb is not None:
         return verb_list.manual(__salt__, verb)
     user = access_check.requesting_user(__opts__)
-    return verb_list.listing(__salt__, lambda verb: access_check.may_call(__opts__, user, verb))
+    return verb_list.listing(__salt__, access_check.permitted_verbs(__opts__, user))

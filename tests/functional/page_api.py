@@ -48,7 +48,9 @@ def cloud(hosts, guests):
 class Api(http.server.ThreadingHTTPServer):
     """hosts: as of :func:`cloud`. ``calls``: (function, its arguments), in their order.
     ``answers``: function to what is answered in place of its own. ``refuses``: functions that the
-    user may not call. ``valid``: is the session still good. ``expire``: when it ends.
+    user may not call. ``limits``: function to the only arguments that the user may give.
+    ``valid``: is the session still good. ``now``, ``expire``: when it began by the master's clock,
+    and when it ends.
     ``has_events``: may the user read them. ``has_novnc``: are its files beside the page's.
     ``cuts``: the streams of events break off while a job is begun, and its end is told to nobody.
     """
@@ -60,7 +62,8 @@ class Api(http.server.ThreadingHTTPServer):
         self.hosts, self.calls, self.answers, self.refuses = hosts, [], {}, set()
         self.valid, self.has_events, self.has_novnc, self.cuts = True, True, True, False
         self.methods, self.maintenance, self.has_ended = ["file", "pam"], {}, False
-        self.listeners, self.jids, self.expire = [], iter(range(1, 1 << 30)), 4e9
+        self.listeners, self.jids = [], iter(range(1, 1 << 30))
+        self.limits, self.now, self.expire = {}, 3e9, 4e9
         self.connections = []
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
@@ -271,7 +274,8 @@ class Api(http.server.ThreadingHTTPServer):
                            "table": [["what", "is wrong", "repairing", "command"]]}}  # fmt: skip
 
     def do_help(self, _arguments):
-        return {"All": {"table": [], "verbs": sorted(set(RULES) - self.refuses)}}
+        verbs = sorted(set(RULES) - self.refuses)
+        return {"All": {"table": [], "verbs": verbs, "arguments": self.limits}}
 
     def do_networks(self, _arguments):
         one = {"active": True, "autostart": True, "persistent": True, "forward": "nat",
@@ -472,8 +476,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def login(self, given):
         if (given["username"], given["password"]) != (USER, PASSWORD):
             return self.answer(401, b"<p>Could not authenticate</p>", "text/html")
-        expire = self.server.expire
-        found = {"token": TOKEN, "user": USER, "eauth": given["eauth"], "expire": expire}
+        found = {"token": TOKEN, "user": USER, "eauth": given["eauth"],
+                 "start": self.server.now, "expire": self.server.expire}  # fmt: skip
         return self.answer(200, {"return": [found]})
 
     def run(self, low):

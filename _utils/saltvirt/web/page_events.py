@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from saltvirt.operations.access import activity
 
-# runner functions that change nothing
-_READ_ONLY = activity.QUERIES | {"ticket"}
+# runner functions that change nothing; READING in the page's store.js lists them, too
+READ_ONLY = activity.QUERIES | {"ticket"}
 # operations whose tags have the guest's name last
 _NAME_LAST = ("migrate", "backup", "ha")
 # keys of a step's data that pages receive
@@ -59,7 +59,7 @@ def _job_ended(tag: str, data: dict[str, Any]) -> PageEvent | None:
     fun = str(data.get("fun"))
     if not fun.startswith(_VIRT):
         return None
-    is_change = fun.removeprefix(_VIRT) not in _READ_ONLY
+    is_change = fun.removeprefix(_VIRT) not in READ_ONLY
     payload = {"fun": fun, "return": data.get("return")}
     return PageEvent(
         tag, payload, user=str(data.get("user")), needs_refresh=is_change, is_shown=is_change

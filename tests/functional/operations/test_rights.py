@@ -243,6 +243,8 @@ def test_help_lists_what_the_user_may_call(runner):
 
     assert listed("bob") == verbs.SETS["manage"] | {"purge"}
     assert listed("ops") == listed("root") == set(verbs.RULES)
+    assert runner("bob", "help")["Change guests"]["arguments"]["detach"] == ["iso", "name", "test"]
+    assert runner("ops", "help")["Change guests"]["arguments"] == {}
 
 
 def test_a_user_acts_on_guests_by_name_and_by_owner(runner, cloud):

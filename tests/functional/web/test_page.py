@@ -141,6 +141,8 @@ def test_a_guest_has_an_address_that_is_reloaded_and_left_by_back(inside, api):
         inside.call(shown)
     inside.run("location.hash = '#guest/%3Cnone%3E'")
     inside.until_text("No guest <none> on any host that responds.", "main")
+    inside.run("location.hash = '#guest'")
+    inside.call("#views a[href='#guests'][aria-current]")
 
 
 def test_what_waits_for_the_next_start_is_on_the_guests_page(inside, api):
@@ -712,8 +714,10 @@ def test_a_session_that_ends_is_a_new_login(inside, api):
 
 
 def test_a_session_that_expires_asks_for_a_new_login(page, api):
-    """The stream of events, and that of the engine, outlive it."""
-    api.expire = time.time() + 4
+    """The stream of events, and that of the engine, outlive it. The master's clock is not the
+    browser's."""
+    api.now = time.time() + 7200
+    api.expire = api.now + 4
     login(page)
     page.until_text("the session has ended: log in again")
     assert page.all("dialog, .tile") == []
@@ -739,6 +743,24 @@ def test_a_limited_user_sees_what_the_api_gives(page, api):
     assert "Add a disk…" not in page.call("main").text
     page.run("location.hash = '#health'")
     page.until_text(f"{USER} may not call virt.certs")
+
+
+def test_what_a_user_may_not_give_is_not_offered(page, api):
+    api.limits = {"attach": ["name", "disk", "size"], "detach": ["name", "iso"],
+                  "init": ["name", "cpu", "mem", "image", "seed"]}  # fmt: skip
+    login(page)
+    page.call(".tile.guest")
+    page.run("location.hash = arguments[0]", f"#guest/{guest_in(api, 'running')}/hardware")
+    add = page.button("Add a disk…", "main")
+    offered = page.call("main").text
+    assert "Add an interface…" not in offered and "Detach…" not in offered
+    add.click()
+    assert [one.text for one in page.all("#disk-kind option")] == ["a new, empty disk"]
+    assert not page.call("#disk-pool").is_displayed()
+    page.button("Cancel", "dialog").click()
+    page.run("location.hash = '#deploy'")
+    page.call("#image")
+    assert not page.call("#iso").is_displayed()
 
 
 # 640 pixels are 1280 at 200 %

@@ -121,14 +121,19 @@ def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
     return user_rights is None or user_rights.everywhere(verb)
 
 
-def may_call(opts: dict[str, Any], user: str | None, verb: str) -> bool:
-    """Return whether the user may call the verb, at least for some guest. Raises Denied."""
+def permitted_verbs(
+    opts: dict[str, Any], user: str | None
+) -> dict[str, frozenset[str] | None]:
+    """Return the verbs that the user may call, at least for some guest, each with the arguments
+    that the user may pass; None: all arguments. Raises Denied."""
     user_rights = _limits(opts, user)
-    if user_rights is None:
-        return True
-    if verbs.RULES[verb].scope == verbs.CLOUD:
-        return user_rights.everywhere(verb)
-    return user_rights.may_at_all(verb)
+    permitted: dict[str, frozenset[str] | None] = {}
+    for verb, rule in verbs.RULES.items():
+        if user_rights is None or user_rights.everywhere(verb):
+            permitted[verb] = None
+        elif rule.scope != verbs.CLOUD and user_rights.may_at_all(verb):
+            permitted[verb] = rule.takes
+    return permitted
 
 
 def visible_to(

@@ -45,16 +45,22 @@ GROUPS = {
 }  # fmt: skip
 
 
-def listing(functions: Mapping[str, Callable[..., Any]], may_call: Callable[[str], bool]) -> Answer:
-    """Return a table for each group. functions: the runner's ``__salt__``. may_call: whether the
-    user may call a verb; a group without such a verb is left out."""
+def listing(
+    functions: Mapping[str, Callable[..., Any]],
+    permitted: Mapping[str, frozenset[str] | None],
+) -> Answer:
+    """Return a table for each group. functions: the runner's ``__salt__``. permitted: the verbs
+    that the user may call, with the arguments that the user may pass (None: all); a group without
+    such a verb is left out."""
     data: Answer = {}
     for group, verbs in GROUPS.items():
-        callable_verbs = [verb for verb in verbs if f"virt.{verb}" in functions and may_call(verb)]
+        callable_verbs = [v for v in verbs if f"virt.{v}" in functions and v in permitted]
         rows = [[_usage(verb, functions), _summary(functions, verb)] for verb in callable_verbs]
         table = [[group, "manual: salt-run virt.help VERB"], *rows]
+        limits = {verb: permitted[verb] for verb in callable_verbs}
+        arguments = {verb: sorted(limit) for verb, limit in limits.items() if limit is not None}
         if rows:
-            data[group] = {"table": table, "verbs": callable_verbs}
+            data[group] = {"table": table, "verbs": callable_verbs, "arguments": arguments}
     return data
 
 

@@ -20,13 +20,13 @@ const waiting = [];
 function stored() {
   try {
     const found = JSON.parse(saved(KEY, "sessionStorage"));
-    return found && found.expire * 1000 > Date.now() ? found : null;
+    return found && found.ends > Date.now() ? found : null;
   } catch {
     return null;
   }
 }
 
-/** The session: `user`, `eauth`, `expire`; null if no user is logged in. */
+/** The session: `user`, `eauth`, `ends` (by the browser's clock, in ms); null if no user is logged in. */
 export function who() {
   return session;
 }
@@ -54,7 +54,9 @@ export async function login(username, password, eauth) {
   if (answer.status === 401) throw new LoggedOut("wrong user, password or authentication backend");
   if (!answer.ok) throw new Failed(`the login failed with HTTP status ${answer.status}`);
   const found = (await answer.json()).return[0];
-  session = { token: found.token, user: found.user, eauth: found.eauth, expire: found.expire };
+  // the clocks of the browser and of the master may differ
+  const ends = Date.now() + (found.expire - found.start) * 1000;
+  session = { token: found.token, user: found.user, eauth: found.eauth, ends };
   save(KEY, JSON.stringify(session), "sessionStorage");
 }
 

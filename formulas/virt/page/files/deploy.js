@@ -248,7 +248,12 @@ export function deploy_view(page) {
     element,
     draw(hosts) {
       ask.hidden = !may("explain");
-      for (const [verb, one] of [["set_owner", at.owner], ["label", at.labels]]) one.row.hidden = !may(verb);
+      for (const [one, ...what] of [[at.owner, "set_owner"], [at.labels, "label"], [at.iso, "init", "disks"], [at.autostart, "init", "autostart"]]) {
+        one.row.hidden = !may(...what);
+      }
+      const cloud_init = at.seed.input.querySelector("[value=cloud-init]");
+      cloud_init.hidden = !may("init", "user_data");
+      cloud_init.disabled = cloud_init.hidden;
       const profiles = (key) => [...new Set(["default", ...hosts.flatMap((one) => one[key] || [])])].sort(natural).map((one) => [one, one]);
       choices(at.disk, profiles("disk_profiles"));
       choices(at.nic, profiles("nic_profiles"));

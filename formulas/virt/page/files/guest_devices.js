@@ -4,6 +4,7 @@ import { call } from "./api.js";
 import { by_source } from "./images.js";
 import { natural } from "./model.js";
 import { field, plan_dialog } from "./plan.js";
+import { may } from "./rights.js";
 
 /** What a verb returns, to offer choices; a user who may not call it types the values. */
 const asked = (fun, read) => call(fun).then(read).catch(() => []);
@@ -11,11 +12,11 @@ const given_of = (...pairs) => Object.fromEntries(pairs.filter(([, value]) => va
 const named = (all) => Object.keys(all || {}).sort(natural).map((name) => [name, ""]);
 
 /** Show the fields of the choice of another field, and hide those of its other choices. fields: choice to
- * its fields. */
-function switched(choice, fields) {
+ * its fields. more: further fields of which not all choices have one. */
+function switched(choice, fields, more = []) {
   const show = () => {
     const shown = fields[choice.value] || [];
-    for (const one of Object.values(fields).flat()) one.row.hidden = !shown.includes(one);
+    for (const one of [...Object.values(fields).flat(), ...more]) one.row.hidden = !shown.includes(one);
   };
   choice.input.addEventListener("change", show);
   show();
@@ -26,7 +27,8 @@ export function device_forms(context, ask) {
   const of_host = (data, key) => (data && data[key] && data[key].hosts && data[key].hosts[context.guest.host]) || {};
 
   function disk() {
-    const kind = field("disk-kind", "Disk", { kind: [["new", "a new, empty disk"], ["file", "an existing file or volume"], ["detached", "one that was detached from this guest"]] });
+    const kinds = [["new", "a new, empty disk", "size"], ["file", "an existing file or volume", "source"], ["detached", "one that was detached from this guest", "existing"]];
+    const kind = field("disk-kind", "Disk", { kind: kinds.filter(([, , argument]) => may("attach", argument)) });
     const name = field("disk-name", "Name", { value: "data", help: "of the disk; the guest sees a device such as vdb" });
     const size = field("disk-size", "Size", { value: "10GiB", help: "with a unit: 20GiB" });
     const pool = field("disk-pool", "Pool", { help: "without one: the folder virt:images of the host", choices: asked("pools", (data) => named(of_host(data, "pools").pools)) });
@@ -39,7 +41,7 @@ export function device_forms(context, ask) {
         detached: { existing: true },
       }[kind.value],
     }]);
-    switched(kind, { new: [size, pool], file: [source, pool, format], detached: [] });
+    switched(kind, { new: may("attach", "pool") ? [size, pool] : [size], file: [source, pool, format], detached: [] }, [pool]);
   }
 
   function interface_() {

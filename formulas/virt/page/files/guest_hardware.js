@@ -17,7 +17,7 @@ export function hardware_tab(context) {
   });
 
   const forms = device_forms(context, ask);
-  const offered = (verb, ...words) => (may(verb) ? button(...words) : null);
+  const offered = (verb, argument, ...words) => (may(verb, argument) ? button(...words) : null);
 
   function resources() {
     const { guest } = context;
@@ -39,9 +39,9 @@ export function hardware_tab(context) {
       target, one["virtual size"] ? bytes(one["virtual size"]) : "",
       is_drive(one) ? String(one.type) : String(one["file format"] || one.type || ""), h("code", null, String(one.file || one.source || "")),
       h("span", { class: "actions" }, is_drive(one)
-        ? one.type === "cdrom" && offered("detach", "Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
-        : [offered("resize", "Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
-          offered("detach", "Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
+        ? one.type === "cdrom" && offered("detach", "iso", "Eject…", () => forms.eject(target), "", { "aria-label": `Eject the medium of ${target}…`, "data-name": `eject ${target}` })
+        : [offered("resize", "size", "Grow…", () => grow(target, number(one["virtual size"])), "", { "aria-label": `Grow ${target}…`, "data-name": `grow ${target}` }),
+          offered("detach", "disk", "Detach…", () => forms.detach_disk(target), "danger", { "aria-label": `Detach ${target}…`, "data-name": `detach ${target}` })]),
     ]);
     return rows.length ? table([["disk", "size", "format", "file", ""], ...rows], `Disks of ${guest.name}`)
       : h("p", { class: "none" }, "none");
@@ -51,14 +51,15 @@ export function hardware_tab(context) {
     const rows = Object.entries(guest.nics).map(([mac, one]) => [
       h("code", null, mac), Object.values(one.source || {}).map(String).join(" "), String(one.type || ""),
       String(one.model || ""), h("span", { class: "actions" },
-        offered("detach", "Detach…", () => forms.detach_interface(mac), "danger", { "aria-label": `Detach ${mac}…`, "data-name": `detach ${mac}` })),
+        offered("detach", "interface", "Detach…", () => forms.detach_interface(mac), "danger", { "aria-label": `Detach ${mac}…`, "data-name": `detach ${mac}` })),
     ]);
     return rows.length ? table([["MAC address", "network", "kind", "model", ""], ...rows], `Network of ${guest.name}`)
       : h("p", { class: "none" }, "none");
   }
 
-  const add = (guest, ...buttons) => (guest.state === "gone" || !may("attach") ? null : h("div", { class: "actions" },
-    buttons.map(([text, open]) => button(text, open, "", { "data-name": text }))));
+  /** The buttons that attach devices: [argument of virt.attach, text, form]. */
+  const add = (guest, ...buttons) => (guest.state === "gone" ? null : h("div", { class: "actions" },
+    buttons.map(([argument, text, open]) => offered("attach", argument, text, open, "", { "data-name": text }))));
 
   return {
     element,
@@ -71,10 +72,10 @@ export function hardware_tab(context) {
           h("ul", null, guest.pending.map((one) => h("li", null, one)))) : null,
         h("h3", null, "CPUs and memory"),
         table([["vCPUs", "memory", "memory now", ""], [guest.vcpus, size(guest.memory), size(guest.memory_now),
-          h("span", { class: "actions" }, guest.state === "gone" ? null : offered("update", "Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
+          h("span", { class: "actions" }, guest.state === "gone" ? null : offered("update", "mem", "Change…", resources, "", { "data-name": "resources" }))]], "CPUs and memory"),
         h("h3", null, "Disks"), disks(guest),
-        add(guest, ["Add a disk…", forms.disk], ["Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => guest.disks[one].type === "cdrom"))]),
-        h("h3", null, "Network"), nics(guest), add(guest, ["Add an interface…", forms.interface])));
+        add(guest, ["size", "Add a disk…", forms.disk], ["iso", "Insert an ISO image…", () => forms.iso(Object.keys(guest.disks).filter((one) => guest.disks[one].type === "cdrom"))]),
+        h("h3", null, "Network"), nics(guest), add(guest, ["network", "Add an interface…", forms.interface])));
     },
   };
 }

@@ -106,7 +106,11 @@ function cloud_view() {
 
   function show() {
     const place = here();
-    const name = Object.hasOwn(VIEWS, place.view) ? place.view : "hosts";
+    let name = Object.hasOwn(VIEWS, place.view) ? place.view : "hosts";
+    if (VIEWS[name].of && !place.parts[0]) {
+      name = VIEWS[name].of; // the address names no guest or host
+      history.replaceState(null, "", href(name));
+    }
     const { make, label, of } = VIEWS[name];
     if (!views.has(name)) views.set(name, { name, ...make(page) });
     const next = views.get(name);

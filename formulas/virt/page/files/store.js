@@ -18,10 +18,10 @@ const ARMED_MS = 300000;
 // the longest time of setTimeout
 const LONGEST_MS = 2 ** 31 - 1;
 // functions of the runner that change nothing
-const READING = new Set(["query", "list", "host_info", "vm_info", "locate", "explain", "capacity",
-  "migratable", "certs", "backups", "ha_status", "versions", "metrics", "owners", "next_host",
-  "migrate_unfinished", "ha_simulate", "display", "screenshot", "snapshots", "ticket", "top", "log", "addresses",
-  "networks", "pools", "volumes", "images", "backup_ls", "help"]);
+const READING = new Set(["list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info", "versions",
+  "next_host", "explain", "capacity", "networks", "pools", "volumes", "images", "top", "log", "migratable",
+  "migrate_unfinished", "backups", "backup_ls", "metrics", "certs", "owners", "ha_status", "ha_simulate", "display",
+  "screenshot", "help", "ticket"]);
 
 export const state = { hosts: [], at: 0, error: "", live: false, engine: false, jobs: new Map(), disarmed: false };
 export const changed = new EventTarget();
@@ -57,7 +57,7 @@ export function open(on_end) {
 
 /** End the session when it expires: the engine and the stream of events do not. */
 function expire(signal, over) {
-  const left_ms = who().expire * 1000 - Date.now();
+  const left_ms = who().ends - Date.now();
   if (left_ms > LONGEST_MS) return;
   const end = setTimeout(() => over(new LoggedOut("the session has ended: log in again")), left_ms);
   signal.addEventListener("abort", () => clearTimeout(end));

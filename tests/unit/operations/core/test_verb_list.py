@@ -65,7 +65,8 @@ def test_a_line_is_the_first_sentence_and_names_what_is_required():
         """
 
     functions = {"virt.rename": rename, "virt.purge": rename, "virt.start": rename}
-    answer = verb_list.listing(functions, lambda verb: verb == "rename")
+    answer = verb_list.listing(functions, {"rename": frozenset({"new", "name"})})
     (group,) = answer.values()
     assert group["table"][1:] == [["rename NAME NEW", "Rename a guest that is off"]]
     assert group["verbs"] == ["rename"]
+    assert group["arguments"] == {"rename": ["name", "new"]}
