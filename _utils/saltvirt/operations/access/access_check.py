@@ -121,9 +121,7 @@ def may_all(opts: dict[str, Any], user: str | None, verb: str) -> bool:
     return user_rights is None or user_rights.everywhere(verb)
 
 
-def permitted_verbs(
-    opts: dict[str, Any], user: str | None
-) -> dict[str, frozenset[str] | None]:
+def permitted_verbs(opts: dict[str, Any], user: str | None) -> dict[str, frozenset[str] | None]:
     """Return the verbs that the user may call, at least for some guest, each with the arguments
     that the user may pass; None: all arguments. Raises Denied."""
     user_rights = _limits(opts, user)
