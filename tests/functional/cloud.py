@@ -10,8 +10,8 @@ from tests.functional import asking
 class Fleet:
     """saltvirt.fleet.client.Fleet with one host, whose loaded modules are asked directly."""
 
-    def __init__(self, modules, tmp_path):
-        self.modules = modules
+    def __init__(self, modules, tmp_path, host="hv1"):
+        self.modules, self.host = modules, host
         self.asked = []
         self.opts = {
             "cachedir": str(tmp_path / "cache"), "pki_dir": str(tmp_path / "pki"),
@@ -19,7 +19,7 @@ class Fleet:
         }  # fmt: skip
 
     def hosts(self, only=None):
-        return ["hv1"]
+        return [self.host]
 
     def connected(self, hosts):
         return set(hosts) & set(self.hosts())
@@ -29,14 +29,14 @@ class Fleet:
             return
         self.asked.append((fun, kwarg))
         try:
-            yield Answer("hv1", data=asking.answer(self.modules, fun, **(kwarg or {})))
+            yield Answer(self.host, data=asking.answer(self.modules, fun, **(kwarg or {})))
         except errors.VirtError as exc:
-            yield Answer("hv1", error=exc.text, kind=FAILED)
+            yield Answer(self.host, error=exc.text, kind=FAILED)
         except Exception as exc:
             # the loader has its own copy of the library, whose classes are others
             if "saltvirt" not in type(exc).__module__:
                 raise
-            yield Answer("hv1", error=str(exc), kind=FAILED)
+            yield Answer(self.host, error=str(exc), kind=FAILED)
 
     def gather(self, hosts, fun, kwarg=None, **options):
         return {answer.host: answer for answer in self.ask(hosts, fun, kwarg)}

@@ -11,11 +11,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EMPTY = "test://" + str(Path(__file__).with_name("empty-node.xml"))
 
 
-def load(uri, context=None, minion=None, **virt):
+def load(uri, context=None, minion=None, host="hv1", **virt):
     """The loaded execution modules, with ``virt:connection:uri`` and more of ``virt`` set.
 
     context: a dictionary; the events that were sent are in its ``events``. minion: more of the
-    configuration.
+    configuration. host: the grain ``id``.
     """
     pytest.importorskip("libvirt")
     salt_config = pytest.importorskip("salt.config")
@@ -24,7 +24,7 @@ def load(uri, context=None, minion=None, **virt):
     opts = {**salt_config.minion_config(None), **(minion or {})}
     opts["module_dirs"] = [str(REPOSITORY / "_modules"), str(Path(__file__).parent / "modules")]
     opts["virt"] = {"connection": {"uri": uri}, **virt}
-    opts["grains"] = {"id": "hv1", "kernel": "Linux", "virtual": "physical"}
+    opts["grains"] = {"id": host, "kernel": "Linux", "virtual": "physical"}
     return salt.loader.minion_mods(opts, context={} if context is None else context)
 
 

@@ -1,14 +1,22 @@
-"""A terminal of a master with one host, ``hv1``: real modules, a private libvirtd and QEMU. Only
-Salt's transport is missing. Guests have no system of their own."""
+"""A terminal of a master with one host, ``hv1``, or more: real modules, and for each host a private
+libvirtd and QEMU. Only Salt's transport is missing. Guests have no system of their own."""
 
+import fnmatch
 import importlib.util
+import json
 import os
+import re
 import shlex
 import subprocess
 
 import salt.config
+import salt.output
+import salt.state
 import salt.utils.args
+import salt.utils.dictupdate
+import salt.utils.yaml
 
+from saltvirt.fleet import requester
 from saltvirt.operations.access import access_check, bulk
 from saltvirt.operations.create import deploy, init_list
 from tests.functional.cloud import Fleet
@@ -38,13 +46,24 @@ def module_of(path):
 
 
 class _Cloud(Fleet):
-    """The Fleet of all verbs."""
+    """The Fleet of all verbs. modules: {host: its loaded modules}"""
+
+    def __init__(self, modules, root):
+        super().__init__(modules["hv1"], root)
+        self.of = {host: Fleet(found, root, host) for host, found in modules.items()}
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_error):
         return None
+
+    def hosts(self, only=None):
+        return [*self.of]
+
+    def ask(self, hosts, fun, kwarg=None, **options):
+        for host in hosts:
+            yield from self.of[host].ask([host], fun, kwarg, **options)
 
     def disconnect(self):
         return None
@@ -59,31 +78,46 @@ class _Cloud(Fleet):
 class Terminal:
     """``type(command)``: what ``salt-run`` or ``salt`` prints, and its exit code.
 
-    root: the folder for images (``srv``), what the master serves and what it keeps. patch: a
-    pytest.MonkeyPatch.
+    uris: {host: its libvirt}. root: the folder for images (``srv``; of another host than ``hv1``
+    below its name), what the master serves (``salt``) and what it keeps. patch: a
+    pytest.MonkeyPatch. groups: {user: groups of the master's system}, for ``--username=``.
     """
 
-    def __init__(self, uri, root, patch):
-        for name in ("srv", "salt", "lock"):
-            (root / name).mkdir()
-        minion = {
-            "file_client": "local", "file_roots": {"base": [str(root / "salt")]},
-            "cachedir": str(root / "minion"),
-        }  # fmt: skip
-        folders = {"images": str(root / "srv"), "lock": str(root / "lock")}
-        self.modules = load(uri, minion=minion, **folders, **VIRT)
-        self.root, self.fleet = root, _Cloud(self.modules, root)
+    groups = {}
+
+    def __init__(self, uris, root, patch):
+        (root / "salt").mkdir()
+        hosts = {host: self._host(host, uri, root) for host, uri in uris.items()}
+        self.modules, self.root, self.fleet = hosts["hv1"], root, _Cloud(hosts, root)
         self.fleet.opts = {
             **salt.config.master_config(None), **self.fleet.opts, "output": "json", "timeout": 5,
+            "__cli": requester.COMMAND_LINE,
             "file_roots": {"base": [str(root / "salt")]}, "virt": {"placement": VIRT["placement"]},
         }  # fmt: skip
         for module in (bulk, access_check, deploy, init_list):
             patch.setattr(module, "Fleet", lambda _opts, like=None: self.fleet)
-        self._verbs = self._load()
+        patch.setattr(requester, "requesting_user", lambda *_caller: self._user)
+        patch.setattr(requester, "groups", lambda _opts, _eauth, user: self.groups.get(user, []))
+        self._user, self._verbs = None, self._load()
         for function in self._verbs.values():
             salt_functions = function.function.__globals__["__salt__"]
             salt_functions |= {f"virt.{name}": verb for name, verb in self._verbs.items()}
         self._output = module_of(api.REPOSITORY / "_output/virt_query.py").output
+
+    @staticmethod
+    def _host(host, uri, root):
+        """The loaded modules of a host."""
+        folder = root if host == "hv1" else root / host
+        for name in ("srv", "lock"):
+            (folder / name).mkdir(parents=True)
+        minion = {
+            "file_client": "local", "cachedir": str(folder / "minion"),
+            "file_roots": {"base": [str(root / "salt"), str(api.REPOSITORY / "formulas")]},
+            "pillar_roots": {"base": [str(root / "pillar")]},
+            "states_dirs": [str(api.REPOSITORY / "_states")], "color": False, "id": host,
+        }  # fmt: skip
+        folders = {"images": str(folder / "srv"), "lock": str(folder / "lock")}
+        return load(uri, minion=minion, host=host, **folders, **VIRT)
 
     def _load(self):
         """{verb: function} of the runner."""
@@ -107,13 +141,67 @@ class Terminal:
         subprocess.run(["qemu-img", "resize", "-q", "-f", kind, path, size], check=True)
         return path
 
+    def write(self, text):
+        """Write a file of a manual: its first line names the path. What the master or the minions
+        are configured with takes effect at once; a text without a path is ignored."""
+        named = re.match(r"# /(?:srv|etc/salt)/(salt|pillar|master\.d|minion\.d)/(\S+)\n", text)
+        if named is None:
+            return
+        folder, name = named.groups()
+        if folder in ("salt", "pillar"):
+            (self.root / folder).mkdir(exist_ok=True)
+            (self.root / folder / name).write_text(text, encoding="utf-8")
+            return
+        given = salt.utils.yaml.safe_load(text)
+        hosts = [host.modules.opts for host in self.fleet.of.values()]
+        for opts in [self.fleet.opts] if folder == "master.d" else hosts:
+            salt.utils.dictupdate.update(opts, given)
+
     def type(self, command):
         """(Exit code, what it prints)"""
         program, *words = shlex.split(command)
-        target = words.pop(0) if program == "salt" else None
+        target = "hv1" if program == "salt-call" else None
+        if program == "salt":
+            target = words.pop(0)
+        options = [word for word in words if word.startswith("--")]
         function, *words = [word for word in words if not word.startswith("--")]
         args, kwargs = salt.utils.args.parse_input(words, condition=False)
+        if function.startswith("state."):
+            return self._apply(target, function, args, kwargs)
         if target is not None:
-            return 0, self._output({"hv1": self.modules[function](*args, **kwargs)})
+            hosts = fnmatch.filter(self.fleet.of, target)
+            answers = {host: self.fleet.of[host].modules[function](*args, **kwargs)
+                       for host in hosts}  # fmt: skip
+            return 0, self._output(answers)
+        self._user = next((one.partition("=")[2] for one in options if "--username" in one), None)
         data = self._verbs[function.removeprefix("virt.")](*args, **kwargs)["data"]
-        return data.get("retcode", 0), self._output(data)
+        printed = json.dumps(data, indent=4) if "--out=json" in options else self._output(data)
+        return data.get("retcode", 0), printed
+
+    def _apply(self, host, function, args, kwargs):
+        """The same of a state's function: of a host, or of the master's orchestrations if None."""
+        modules = self.fleet.of[host or "hv1"].modules
+        opts = {**modules.opts, "test": kwargs.pop("test", False), "id": host or "master_master"}
+        high = salt.state.HighState(opts, pillar_override=kwargs.pop("pillar", None))
+        # a process of its own would have to load the verbs
+        high.state.functions["saltutil.runner"] = self._called
+        if function.endswith("single"):
+            (module, name), subject = args[0].split("."), kwargs.pop("name", args[-1])
+            call = {"state": module, "fun": name, "__id__": subject, "name": subject, **kwargs}
+            found = {f"{module}_|-{subject}_|-{subject}_|-{name}": high.state.call(call)}
+        else:
+            chunks, wrong = high.render_highstate({"base": [args[0]]})
+            assert not wrong, wrong
+            for body in chunks.values():
+                for call in body.values() if isinstance(body, dict) else ():
+                    if isinstance(call, list) and {"parallel": True} in call:
+                        call.remove({"parallel": True})
+            found = high.state.call_high(chunks)
+        failed = any(one["result"] is False for one in found.values())
+        shown = salt.output.out_format({opts["id"]: found}, "highstate", opts)
+        return int(failed), shown
+
+    def _called(self, name, **options):
+        """What ``saltutil.runner`` returns."""
+        given = options.pop("kwarg", None) or options
+        return self._verbs[name.removeprefix("virt.")](**given)

@@ -3,6 +3,7 @@ and prints what the manual shows."""
 
 import re
 import subprocess
+import textwrap
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("salt")
 
 import salt.loader
 
-from tests.functional.daemon import libvirtd  # noqa: F401
+from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
 from tests.functional.docs import test_manuals
 from tests.functional.docs.terminal import MIB, Terminal
 from tests.functional.docs.test_commands import rows
@@ -19,10 +20,9 @@ from tests.lab import paths
 from tests.tools import api, typed_manual
 
 
-@pytest.fixture
-def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
-    yield Terminal(libvirtd.uri, tmp_path, monkeypatch)
-    conn = libvirt.open(libvirtd.uri)
+def clear(uri):
+    """Remove the guests of a host."""
+    conn = libvirt.open(uri)
     for dom in conn.listAllDomains():
         if dom.isActive():
             dom.destroy()
@@ -32,6 +32,32 @@ def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
     conn.close()
 
 
+@pytest.fixture
+def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
+    yield Terminal({"hv1": libvirtd.uri}, tmp_path, monkeypatch)
+    clear(libvirtd.uri)
+
+
+@pytest.fixture(scope="module")
+def second():
+    """The libvirtd of another host."""
+    found = Daemon()
+    try:
+        found.wait()
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def terminals(libvirtd, second, tmp_path, monkeypatch):  # noqa: F811
+    """A terminal of a master with two hosts, hv1 and hv2."""
+    uris = {"hv1": libvirtd.uri, "hv2": second.uri}
+    yield Terminal(uris, tmp_path, monkeypatch)
+    for uri in uris.values():
+        clear(uri)
+
+
 def replaced(text, instead):
     for said, here in instead.items():
         text = text.replace(said, here)
@@ -39,21 +65,32 @@ def replaced(text, instead):
 
 
 def follow(terminal, page, instead):
-    """Type the sessions of a page. instead: {text of the page: what it is here}."""
+    """Type the sessions of a page, and write its files. instead: {text of the page: what it is
+    here}."""
     text, typed = paths.page(page).read_text(encoding="utf-8"), 0
-    instead = {**instead, "hyper1": "hv1", "/srv/salt-images": f"{terminal.root}/srv"}
+    root = terminal.root
+    instead = {**instead, "hyper1": "hv1", "hyper2": "hv2", "/srv/salt-images": f"{root}/srv"}
     text = replaced(text, instead)
-    for session in typed_manual.sessions(text):
-        for number, (command, lines) in enumerate(session.steps, 1):
-            if session.skipped:
-                continue
-            code, printed = terminal.type(command)
-            typed += 1
-            fails = session.fails and number == len(session.steps)
-            assert code == int(fails), f"{command}\n{printed}"
-            wrong = typed_manual.mismatch(lines, printed, session.varies)
-            assert wrong is None, f"{command}\nnot printed: {wrong}\nprinted:\n{printed}"
+    for block in typed_manual.BLOCK.finditer(typed_manual.joined(text)):
+        if block["kind"] == "yaml":
+            terminal.write(textwrap.dedent(block["text"]))
+        typed += _type(terminal, typed_manual.session(block))
     return typed
+
+
+def _type(terminal, session):
+    """Type the commands of a session, and return how many."""
+    for number, (command, lines) in enumerate(session.steps, 1):
+        if session.skipped:
+            return 0
+        code, printed = terminal.type(command)
+        # another host has its images in a folder of its own
+        printed = printed.replace(f"{terminal.root}/hv2/", f"{terminal.root}/")
+        fails = session.fails and number == len(session.steps)
+        assert code == int(fails), f"{command}\n{printed}"
+        wrong = typed_manual.mismatch(lines, printed, session.varies)
+        assert wrong is None, f"{command}\nnot printed: {wrong}\nprinted:\n{printed}"
+    return len(session.steps)
 
 
 def created(terminal, name="web1", **given):
