@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from saltvirt.answers.created import CreatedGuest
     from saltvirt.design.caps import Caps
+    from saltvirt.design.operating_system import GuestOs
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
@@ -79,6 +81,11 @@ class CreationBuilder(GuestBuilder):
         disks.refuse_in_use(self.conn, self.builds, self.spec.name)
         return self.definition()
 
+    @functools.cached_property
+    def guest_os(self) -> GuestOs | None:
+        """The requested operating system. Raises InvalidInput if it is unknown."""
+        return osinfo.find(self.spec.os) if self.spec.os else None
+
     def medium_bus(self, virt_type: str) -> str | None:
         """Return "scsi" if another disk needs virtio anyway, else None for the default.
 
@@ -87,7 +94,7 @@ class CreationBuilder(GuestBuilder):
         first_model = next(
             (disk.model for disk in self.spec.disks or () if disk.device == "disk"), None
         )
-        if self.spec.os and not osinfo.find(self.spec.os).virtio_disk:
+        if self.guest_os and not self.guest_os.virtio_disk:
             return None
         by_virtio = virt_type in ("kvm", "qemu") and first_model in ("virtio", "scsi", None)
         return "scsi" if by_virtio else None
@@ -145,7 +152,9 @@ class CreationBuilder(GuestBuilder):
             super().make_disks()
 
     def definition(self) -> Domain:
-        return guest_definition.build(self.conn, self.spec, self.builds, self.caps, self.warnings)
+        return guest_definition.build(
+            self.conn, self.spec, self.builds, self.caps, self.warnings, self.guest_os
+        )
 
 
 def preview(

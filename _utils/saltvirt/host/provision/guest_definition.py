@@ -11,11 +11,11 @@ from saltvirt.design.caps import parse
 from saltvirt.design.context import GuestInputs
 from saltvirt.host.capabilities import capabilities_xml
 from saltvirt.host.connection import libvirt
-from saltvirt.host.provision import osinfo
 from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.design.caps import Caps, CapsGuest
+    from saltvirt.design.operating_system import GuestOs
     from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.spec.guest_spec import GuestSpec
 
@@ -71,18 +71,15 @@ def host_context(
     conn: libvirt.virConnect,
     spec: GuestSpec,
     builds: Iterable[DiskBuild],
-    recorded_os: str | None = None,
+    guest_os: GuestOs | None = None,
 ) -> GuestInputs:
     """Return the context for design from this host: locations of disks, host devices, and the
-    operating system. Raises InvalidInput if the operating system is unknown.
-
-    recorded_os: that of an existing guest, which is not looked up: another host may have known it.
-    """
+    operating system."""
     names = [device.name for device in spec.host_devices or () if device.name]
     return GuestInputs(
         sources={build.spec.name: build.source for build in builds if build.source},
         node_devices={name: conn.nodeDeviceLookupByName(name).XMLDesc() for name in names},
-        os=osinfo.find(spec.os) if spec.os and spec.os != recorded_os else None,
+        os=guest_os,
     )
 
 
@@ -92,8 +89,8 @@ def build(
     builds: Iterable[DiskBuild],
     caps: Caps | None = None,
     warnings: list[str] | None = None,
+    guest_os: GuestOs | None = None,
 ) -> Domain:
     """Return the Domain of a new guest with these disks."""
-    return domain.build(
-        spec, caps or caps_for(conn, spec), host_context(conn, spec, builds), warnings
-    )
+    context = host_context(conn, spec, builds, guest_os)
+    return domain.build(spec, caps or caps_for(conn, spec), context, warnings)

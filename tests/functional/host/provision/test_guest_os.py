@@ -116,6 +116,13 @@ def test_an_unknown_system_is_refused_before_anything_is_changed(host):  # noqa:
     assert host.conn.listAllDomains() == []
 
 
+def test_the_definitions_of_systems_are_read_once_for_a_guest(host, database, monkeypatch):  # noqa: F811
+    sought, find = [], osinfo.find
+    monkeypatch.setattr(osinfo, "find", lambda name: sought.append(name) or find(name))
+    host.init(os="acmetwo", disks=[SYSTEM], test=True)
+    assert sought == ["acmetwo"]
+
+
 def test_a_clone_is_of_the_same_system(host):  # noqa: F811
     host.init(os="windows", disks=[SYSTEM], start=False)
     host.modules["virt.clone"]("g1", "g2", seed=False)
