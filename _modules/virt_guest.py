@@ -367,7 +367,8 @@ def update(
         ``errors``: changes that a running guest refused. If there are pending changes: ``pending``,
         a list of texts about changes that take effect at the next start, including those of earlier
         calls, and the same as a sentence in ``comment``. ``warnings``: settings that were left
-        unchanged, with the reasons
+        unchanged, with the reasons. ``missing``: what was to be detached and does not exist, such
+        as ``disk data``
 
     :raises NotFound: the domain does not exist
     :raises InvalidInput: an argument is invalid

@@ -62,8 +62,9 @@ def update(
         ``nvram``
     :param autostart: whether the guest starts with its host
     :param test: show what would change; change nothing
-    :param detach: names or targets of the disks to detach; they are not deleted. True: all disks
-        that ``disks`` does not list, except the boot disk
+    :param detach: names or targets of the disks to detach; they are not deleted. A disk that the
+        guest does not have is refused. True: all disks that ``disks`` does not list, except the
+        boot disk
     :param live: False: all changes take effect at the next start
     :param overcommit: change it even if the host does not have enough free capacity; default:
         ``virt:overcommit`` of the host

@@ -220,7 +220,12 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
             text = f"refused: g1 on hv1 boots from {disk}: force=True detaches it anyway"
             assert cloud.call("detach", disk, test=test).comment == text
     assert "None is not true or false" in cloud.call("autostart", None).comment
-    assert "has no disk gone to detach" in cloud.call("detach", "gone").comment
+    for test in (True, False):
+        absent = "g1 on hv1 has no disk gone to detach"
+        assert cloud.call("detach", "gone", test=test).comment == absent
+        given = {"title": "shop", "detach": ["gone", "lost"], "detach_interfaces": ["eth9"]}
+        absent = "g1 on hv1 has no disk gone, disk lost, interface eth9 to detach"
+        assert cloud.call("update", **given, test=test).comment == absent
     assert xml(cloud) == before
     assert cloud.call("attach", "other", source=str(other), format="qcow2").result is True
     # the guest, without a system, releases no disk
@@ -262,6 +267,11 @@ def test_an_interface_is_attached_and_detached_beside_the_others(cloud):
             f"has an interface {new} already"
             in cloud.call("attach", network="lan", mac=new).comment
         )
+        # a device without a setting is no new device
+        definition = xml(cloud)[1].replace("<model type='virtio'/>", "", 1)
+        cloud.conn.defineXML(definition)
+        first = {"network": "lan", "mac": eth0, "model": "e1000"}
+        assert f"has an interface {eth0} already" in cloud.call("attach", **first).comment
         cloud.call("attach", network="lan")
         assert len(set(macs())) == 3
         assert cloud.call("detach", interface=new.upper()).result is True

@@ -69,6 +69,8 @@ class DiskMatch:
         self.names = identity.disk_names(self.upgraded)
         self.folder = folder
         self.warnings: list[str] = []
+        # what detach names and the guest does not have
+        self.missing: list[str] = []
         self.builds: list[DiskBuild] = []
         # {disk name: target} of existing disks
         self.targets = identity.find_disks(
@@ -330,7 +332,7 @@ class DiskMatch:
             if disk is None and self._runs_with(word):
                 continue
             if disk is None:
-                self.warnings.append(f"{self.guest} has no disk {word} to detach")
+                self.missing.append(f"disk {word}")
             elif spec is None:
                 targets.add(target)
             elif self._keeps_data(spec, disk):

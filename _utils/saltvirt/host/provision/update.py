@@ -26,6 +26,7 @@ from saltvirt.host.provision import (
     hotplug,
     kernels,
     macs,
+    osinfo,
     reservation,
 )
 from saltvirt.host.provision.disk_match import DiskMatch
@@ -39,6 +40,7 @@ from saltvirt.xml.domain.domain import Domain
 
 if TYPE_CHECKING:
     from saltvirt.design.context import GuestInputs
+    from saltvirt.design.operating_system import GuestOs
     from saltvirt.diff.change import Change
     from saltvirt.host.provision.disk_build import DiskBuild
     from saltvirt.host.provision.disk_journal import DiskJournal
@@ -101,6 +103,8 @@ class Update:
         self.builds: list[DiskBuild] = []
         self.sizes: dict[str, tuple[int, int]] = {}
         self.warnings: list[str] = []
+        # what is to be detached and does not exist
+        self.missing: list[str] = []
         self.desired = self.actual
         # what the running guest lacks, and what of it can be changed now
         self.running = self.actual
@@ -115,7 +119,7 @@ class Update:
         """Return the changes of the definition; change nothing on the host."""
         match = self.match_disks()
         context = guest_definition.host_context(
-            self.conn, self.spec, self.builds, self.actual.record.os
+            self.conn, self.spec, self.builds, self.requested_os()
         )
         self.match_nics(context)
         if match:
@@ -138,6 +142,12 @@ class Update:
             self.lacking = pending.pending_changes(self.running, self.desired)
             self.now_changes = self.live_changes() if live else []
         return config_changes
+
+    def requested_os(self) -> GuestOs | None:
+        """Return the requested operating system; None if it is recorded already: only another host
+        may know that one. Raises InvalidInput if it is unknown."""
+        name = self.spec.os
+        return osinfo.find(name) if name and name != self.actual.record.os else None
 
     def warn_of_snapshots(self) -> None:
         """Warn if disks leave a guest that has snapshots."""
@@ -271,6 +281,7 @@ class Update:
         match = DiskMatch(self.conn, self.dom, *args, self.running_domain())
         self.builds, self.sizes = match.builds, match.sizes
         self.warnings.extend(match.warnings)
+        self.missing.extend(match.missing)
         return match
 
     def match_nics(self, context: GuestInputs) -> None:
@@ -292,7 +303,7 @@ class Update:
         running = self.running_domain()
         in_use = {(nic.mac or "").lower() for nic in (running.interfaces if running else ())}
         for word in sorted(keys - {*macs, *names.values()} - in_use):
-            self.warnings.append(f"{self.spec.name} has no interface {word} to detach")
+            self.missing.append(f"interface {word}")
         return [
             NicSpec(mac=mac)
             for mac in macs
@@ -432,7 +443,10 @@ def _is_always_live(change: Change) -> bool:
 
 
 def result(
-    change_list: list[Change], failures: list[str], warnings: Collection[str] = ()
+    change_list: list[Change],
+    failures: list[str],
+    warnings: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the answer of virt.update."""
     status: dict[str, Any] = {"definition": bool(change_list)}
@@ -451,6 +465,8 @@ def result(
         status["errors"] = failures
     if warnings:
         status["warnings"] = list(warnings)
+    if missing:
+        status["missing"] = list(missing)
     return status
 
 
@@ -495,7 +511,10 @@ def _attempt(
         guest_update.record()
         remaining = guest_update.remaining_changes(failures)
     shown = guest_update.shown(remaining, options.test)
-    status = result(shown, failures, guest_update.warnings)
+    missing = guest_update.missing
+    not_there = (f"{spec.name} has no {device} to detach" for device in missing)
+    warnings = [*guest_update.warnings, *not_there]
+    status = result(shown, failures, warnings, missing)
     if guest_update.is_active():
         paths = {change.path for change in remaining}
         offline = [change for change in shown if not (change.live or change.path in paths)]

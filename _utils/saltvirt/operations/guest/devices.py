@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from saltvirt import errors, sanitize
@@ -19,7 +18,6 @@ from saltvirt.design import identity
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.core.operation import Checked, Result
 from saltvirt.operations.guest.update import UpdateGuest
-from saltvirt.placement.calls import UPDATE
 from saltvirt.xml.domain.domain import Domain
 
 # the name of the drive that is added for an ISO image
@@ -62,40 +60,21 @@ def _medium(iso: str) -> dict[str, str | None]:
     return {"source_file": iso}
 
 
-def _added(planned: UpdatedGuest, group: str) -> bool:
-    """Return whether a device of the group would be added."""
-    return any(item.path.startswith(group) and item.old is None for item in planned.changes)
+# paths of changes that add or remove a device; longer paths are of its settings
+_DISK, _INTERFACE = re.compile("disks:[^:]+"), re.compile("nics:(..:){5}..")
 
 
-def _require_device(host: str, planned: UpdatedGuest) -> None:
-    """Raise NotFound if the guest does not have the device that is to be detached."""
-    for text in planned.warnings:
-        if text.endswith(" to detach"):
-            raise errors.NotFound(f"{host}: {text}")
+def _added(planned: UpdatedGuest, device: re.Pattern[str]) -> bool:
+    """Return whether such a device would be added."""
+    return any(device.fullmatch(item.path) and item.old is None for item in planned.changes)
 
 
 class _DeviceChange(UpdateGuest):
     """A change of one device."""
 
-    def _planned(self, host: str, state: str) -> Checked:
-        planned = self._plan(host)
-        if not planned.changes:
-            comment, _, details = self._described(host, state, planned, "would be changed")
-            return Checked(self.name, comment, {}, details, nothing=True)
-        return super()._planned(host, state)
-
-    def _done(self, host: str, state: str) -> Result:
-        self._plan(host)
-        return super()._done(host, state)
-
-    def _plan(self, host: str) -> UpdatedGuest:
-        """Return what the host would change. Raises AlreadyExists, NotFound, Refused."""
-        planned = UPDATE.ask(self.fleet, host, replace(self._request(), test=True), long=False)
-        self._require(host, planned)
-        return planned
-
-    def _require(self, host: str, planned: UpdatedGuest) -> None:
-        """Raise an error if the change is not the requested one."""
+    @property
+    def _plans_first(self) -> bool:
+        return True
 
 
 class AttachDisk(_DeviceChange):
@@ -128,14 +107,14 @@ class AttachDisk(_DeviceChange):
     def _done(self, host: str, state: str) -> Result:
         planned = self._plan(host)
         if planned.changes:
-            return super(_DeviceChange, self)._done(host, state)
+            return self._apply(host, state)
         # an update would give the disk the name of the request
         comment, _, details = self._described(host, state, planned, "")
         return Result(self.name, comment, {}, details)
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         disks = [item for item in planned.changes if item.path.startswith("disks:")]
-        if not _added(planned, "disks:") and (disks or planned.warnings):
+        if not _added(planned, _DISK) and (disks or planned.warnings):
             text = "; ".join(planned.warnings) or "virt.resize grows it, virt.update changes it"
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has a disk {self.disk['name']} already: {text}"
@@ -153,7 +132,7 @@ class AttachInterface(_DeviceChange):
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         mac = self.options["interfaces"][0].get("mac")
-        if mac and not _added(planned, "nics:"):
+        if mac and not _added(planned, _INTERFACE):
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has an interface {mac} already: virt.update changes it"
             )
@@ -234,7 +213,7 @@ class EjectIso(_Medium):
         super().__init__(fleet, name, drive, {"source_file": None})
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
-        if _added(planned, "disks:"):  # a drive would be added
+        if _added(planned, _DISK):  # a drive would be added
             raise errors.NotFound(f"{self.name} on {host} has no CD drive with a medium")
 
 
@@ -259,9 +238,6 @@ class DetachDisk(_DeviceChange):
             )
         return super()._plan(host)
 
-    def _require(self, host: str, planned: UpdatedGuest) -> None:
-        _require_device(host, planned)
-
 
 class DetachInterface(_DeviceChange):
     """Detach an interface. interface: its MAC or name."""
@@ -270,6 +246,3 @@ class DetachInterface(_DeviceChange):
 
     def __init__(self, fleet: Fleet, name: str, interface: str) -> None:
         super().__init__(fleet, name, {"detach_interfaces": [str(interface)]})
-
-    def _require(self, host: str, planned: UpdatedGuest) -> None:
-        _require_device(host, planned)

@@ -158,12 +158,36 @@ class UpdateGuest(_GuestChange):
             options=self.options,
         )
 
+    def _plan(self, host: str) -> UpdatedGuest:
+        """Return what the host would change. Raises AlreadyExists, NotFound, Refused."""
+        planned = UPDATE.ask(self.fleet, host, replace(self._request(), test=True), long=False)
+        self._require(host, planned)
+        return planned
+
+    def _require(self, host: str, planned: UpdatedGuest) -> None:
+        """Raise an error if the change is not the requested one. Raises NotFound if the guest does
+        not have what is to be detached."""
+        if planned.missing:
+            missing = ", ".join(planned.missing)
+            raise errors.NotFound(f"{self.name} on {host} has no {missing} to detach")
+
+    @property
+    def _plans_first(self) -> bool:
+        """Whether a change asks for its plan first."""
+        return any(self.options.get(word) for word in _DETACHING)
+
     def _planned(self, host: str, state: str) -> Checked:
-        updated = UPDATE.ask(self.fleet, host, replace(self._request(), test=True), long=False)
-        comment, changes, details = self._described(host, state, updated, "would be changed")
+        planned = self._plan(host)
+        comment, changes, details = self._described(host, state, planned, "would be changed")
         return Checked(self.name, comment, changes, details, nothing=not changes)
 
     def _done(self, host: str, state: str) -> Result:
+        if self._plans_first:
+            self._plan(host)
+        return self._apply(host, state)
+
+    def _apply(self, host: str, state: str) -> Result:
+        """Have the host change the guest."""
         updated = UPDATE.ask(self.fleet, host, self._request())
         comment, changes, details = self._described(host, state, updated, "was changed")
         return Result(self.name, comment, changes, details, complete=not updated.errors)

@@ -245,6 +245,7 @@ def test_only_a_disk_that_is_named_leaves(guest, runs):
     told = update("g1", detach=["data", "nope"], test=True)
     assert [change["path"] for change in told["changes"]] == ["disks:vdb"]
     assert told["warnings"] == ["g1 has no disk nope to detach"]
+    assert told["missing"] == ["disk nope"]
     update("g1", detach=["data"])  # this driver detaches nothing live
     assert sources(guest.tree()) == [str(guest.images / "g1_system.raw")]
     assert update("g1", detach="data")["definition"] is False
