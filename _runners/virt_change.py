@@ -1,5 +1,6 @@
 """
-Change guests of the cloud: CPUs, memory, devices, disk sizes and autostart, and reboot them.
+Change guests of the cloud: CPUs, memory, devices, disk sizes and autostart, and reboot them; delete
+volumes.
 
 Every function accepts ``test=True``: show what would be done, and change nothing.
 """
@@ -16,7 +17,7 @@ from saltvirt.operations.access import runner
 with saltvirt.later():
     from saltvirt import errors, settings, units
     from saltvirt.operations.core import operation
-    from saltvirt.operations.guest import devices, lifecycle
+    from saltvirt.operations.guest import devices, lifecycle, volume_deletion
     from saltvirt.operations.guest import update as update_operations
     from saltvirt.spec import values
 
@@ -312,3 +313,32 @@ def detach(name, disk=None, interface=None, iso=None, test=False, force=False):
         if kind == "interface":
             return operation.perform(devices.DetachInterface(fleet, name, interface), test)
         return operation.perform(devices.EjectIso(fleet, name, iso), test)
+
+
+@runner.reporting
+def volume_delete(pool, volume, host=None, test=False):
+    """
+    Delete a volume of a storage pool, with its data, such as a disk that was detached.
+
+    A volume that a guest or an image needs is kept. If other hosts can reach the volume, all hosts
+    are asked, and each of them must answer that it does not use it. On the host itself,
+    ``salt HOST virt.volume_delete POOL VOLUME force=True`` skips these checks.
+
+    :param pool: name of the storage pool, which must be running
+    :param volume: name of the volume, as ``virt.volumes`` lists it
+    :param host: minion id of the host; required if several hosts have a volume of this name in a
+        pool of this name
+    :param test: only report what would be deleted, or why the volume stays
+
+    :return: under ``POOL/VOLUME``: ``result``, ``comment``, ``host``, ``changes``: ``volume``
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.volume_delete images web1_data test=True
+        salt-run virt.volume_delete images web1_data host=hyper1
+    """
+    with Fleet(__opts__) as fleet:
+        deletion = volume_deletion.VolumeDeletion(fleet, str(pool), str(volume), host)
+        return operation.perform(deletion, test)

@@ -33,8 +33,8 @@ HANDLER_MODULES: Mapping[str, tuple[str, ...]] = {
     "console.host.handlers": ("display", "reach", "screen"),
     "ha.fencing.handlers": ("ha_fence",),
     "host.handlers": (
-        "inventory", "leftovers", "migrate_locations", "names_on_disk", "power", "shared_disks",
-        "storage_users",
+        "inventory", "leftovers", "migrate_locations", "names_on_disk", "power", "remove_volume",
+        "shared_disks", "storage_users",
     ),
     "host.inspect.handlers": ("addresses", "guest_details", "networks", "usage", "volumes"),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from saltvirt.answers.calls import Call, Timeout
 from saltvirt.answers.certificates import CertificateInfo, CertificateUpdate
 from saltvirt.answers.guest_calls import HostRequest
 from saltvirt.answers.maintenance import MaintenanceMark
+from saltvirt.answers.removal import VolumeRemoval
 from saltvirt.answers.versions import Versions
 from saltvirt.schema import Message, optional
 
@@ -23,9 +24,21 @@ class MaintenanceRequest(Message):
     off: bool = optional(False)
 
 
+@dataclass(frozen=True)
+class VolumeRequest(Message):
+    """Delete a volume that is not used. unused: paths on shared storage that no other host uses.
+    test: report what would be deleted."""
+
+    pool: str
+    volume: str
+    unused: tuple[str, ...] = ()
+    test: bool = False
+
+
 MAINTENANCE: Call[MaintenanceRequest, MaintenanceMark | None] = Call(
     "maintenance", MaintenanceRequest, cast(Any, MaintenanceMark | None)
 )
+REMOVE_VOLUME = Call("remove_volume", VolumeRequest, VolumeRemoval)
 VERSIONS = Call("versions", HostRequest, Versions, Timeout.SHORT)
 CERTIFICATES = Call("tls_info", HostRequest, CertificateInfo, Timeout.SHORT)
 UPDATE_CERTIFICATES = Call("tls_update", HostRequest, CertificateUpdate, Timeout.SHORT)

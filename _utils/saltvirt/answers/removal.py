@@ -21,6 +21,17 @@ class RemovalPlan(Message):
 
 
 @dataclass(frozen=True)
+class VolumeRemoval(Message):
+    """Answer of `virt.remove_volume`. path: libvirt's path of the volume. allocation: in bytes.
+    keep: why the volume is kept. shared: as for RemovalPlan, if other hosts may use the volume."""
+
+    path: str
+    allocation: int = 0
+    keep: str | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class CleanPlan(Message):
     """Answer of `virt.migrate_clean` to `test=True`; see RemovalPlan. delete: None if the host has
     no record."""

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from saltvirt import errors, names, settings, units
-from saltvirt.answers import guest_calls
+from saltvirt.answers import guest_calls, host_calls
 from saltvirt.answers.calls import MinionContext, handles
 from saltvirt.answers.guests import Leftovers, MigrationFacts
 from saltvirt.answers.power import PowerChange
+from saltvirt.answers.removal import VolumeRemoval
 from saltvirt.host import connection, hooks
 from saltvirt.host.domain import (
     creation,
@@ -175,6 +176,17 @@ def list_storage_users(
     images = admission.AdmissionConfig.configured(host.config).images_dir
     with _connect(host) as conn:
         return usage.users_here(conn, identities, images)
+
+
+@handles(host_calls.REMOVE_VOLUME)
+def remove_volume(host: MinionContext, request: host_calls.VolumeRequest) -> VolumeRemoval:
+    """Delete a volume that is not used, or report what keeps it. Raises NotFound, InvalidInput."""
+    from saltvirt.host.storage import volumes  # noqa: PLC0415 - needs the binding
+
+    with _connect(host) as conn:
+        if request.test:
+            return volumes.removal_plan(conn, request.pool, request.volume)
+        return volumes.remove(conn, request.pool, request.volume, request.unused)
 
 
 @handles(migration_calls.LOCATIONS)

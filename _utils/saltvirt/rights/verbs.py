@@ -66,7 +66,7 @@ RULES = {
             "ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
             "ha_arm", "ha_disarm", "ha_confirm_off", "ha_status", "ha_simulate", "fence",
             "set_owner", "owners", "label",
-            "networks", "pools", "volumes", "images", "maintenance", "top",
+            "networks", "pools", "volumes", "volume_delete", "images", "maintenance", "top",
         ),
         _CLOUD,
     ),

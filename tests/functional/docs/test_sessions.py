@@ -211,7 +211,7 @@ ALONE = {
     "get": "agent", "migratable": "cannot be moved", "migrate": "there is no other host",
     "evacuate": "there is no other host", "migrate_abort": "no host has a migration",
     "migrate_recover": "no host that answers has an unfinished migration",
-    "certs": "no certificates",
+    "certs": "no certificates", "volume_delete": "no volume images/web1_data",
     **dict.fromkeys(("backup", "backup_due", "backups", "backup_get", "backup_restore"),
                     "no backup target is configured"),
     **dict.fromkeys(("backup_confirm", "backup_undo"), "no in-place restore"),

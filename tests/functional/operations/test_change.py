@@ -57,7 +57,7 @@ def cloud(libvirtd, tmp_path, monkeypatch):  # noqa: F811
 
     yield SimpleNamespace(
         call=call, conn=conn, dom=conn.lookupByName("g1"), modules=modules, opts=fleet.opts,
-        fleet=fleet, images=tmp_path / "images",
+        fleet=fleet, images=tmp_path / "images", runner=runner,
     )  # fmt: skip
     for dom in conn.listAllDomains():
         if dom.isActive():
@@ -361,3 +361,35 @@ def test_a_cd_image_of_the_cache_is_for_drives_only(cloud, tmp_path, monkeypatch
     secret = cloud.call("attach", iso="https://u:password@h/d.iso?signature=1", test=True)
     assert secret.comment == "https://…@h/d.iso?… would be fetched to hv1 and inserted into g1"
     assert secret.changes == {"iso": {"old": None, "new": "https://…@h/d.iso?…"}}
+
+
+def test_a_volume_is_deleted_once_no_guest_uses_it(cloud, tmp_path):
+    (tmp_path / "store").mkdir()
+    target = f"<target><path>{tmp_path}/store</path></target>"
+    pool = cloud.conn.storagePoolDefineXML(f"<pool type='dir'><name>store</name>{target}</pool>")
+    pool.create()
+    definition = "<volume><name>data.raw</name><capacity>1048576</capacity></volume>"
+    path = Path(pool.createXML(definition).path())
+    assert cloud.call("attach", "data", source="data.raw", pool="store").result is True
+
+    def delete(*args, **given):
+        data = cloud.runner.volume_delete("store", *(args or ("data.raw",)), **given)["data"]
+        (one,) = (data[key] for key in data if key != "retcode")
+        assert ("retcode" in data) is (one["result"] is False)
+        return one["result"], one["comment"]
+
+    kept = "volume store/data.raw stays on hv1: it is a disk, or the backing file of a disk, of g1"
+    assert delete(test=True) == delete() == delete(host="hv1") == (False, kept)
+    cloud.dom.destroy()
+    assert delete() == (False, kept)
+    assert cloud.call("detach", "data").result is True
+    text = "volume store/data.raw would be deleted on hv1, which frees 1 MiB"
+    assert delete(test=True) == (None, text)
+    assert path.exists()
+    assert delete() == (True, text.replace("would be", "was"))
+    assert not path.exists() and pool.listVolumes() == []
+    assert delete() == (False, "no volume store/data.raw in a running storage pool of any host")
+    assert "no volume 'data.raw' in storage pool store" in delete(host="hv1")[1]
+    pool.destroy()
+    assert "storage pool store on" in delete(host="hv1", test=True)[1]
+    pool.undefine()

@@ -275,6 +275,10 @@ class Host:
         self.guests.pop(vm_, None)
         return True
 
+    def remove_volume(self, **_more):
+        shared = {"/i/v": {"path": "/i/v"}}
+        return {"path": "/i/v", "allocation": 1024, "keep": None, "shared": shared}
+
     def revert_snapshot(self, test=False, **_more):
         place = {"path": "/i/s"}
         told = {"reverted": "s1", "deleted": ["s2"]}
@@ -455,7 +459,9 @@ class Cloud(Fleet):
 VERBS = {
     "query": ({}, ()), "list": ({}, ()), "host_info": ({}, ()), "versions": ({}, ()),
     "next_host": ({}, ()), "networks": ({}, ()), "pools": ({}, ()), "images": ({}, ()),
-    "volumes": ({}, ()), "top": ({}, ()), "log": ({"name": "web1"}, ()),
+    "volumes": ({}, ()),
+    "volume_delete": ({"pool": "default-pool", "volume": "v", "host": "hv1"}, ()),
+    "top": ({}, ()), "log": ({"name": "web1"}, ()),
     "addresses": ({"name": "web1"}, ()), "maintenance": ({"host": "hv1", "state": "off"}, ()),
     "vm_info": ({"name": "web1"}, ()), "locate": ({"name": "web1"}, ()),
     "explain": ({"name": "new1", "cpu": 1, "mem": 64, "hypervisor": "test"}, ()),
@@ -537,7 +543,8 @@ RUNNERS = {
     "virt_backup": ("backup", "backup_due", "backups", "backup_restore", "backup_confirm",
                     "backup_undo", "backup_instant", "backup_ls", "backup_get", "backup_prune",
                     "backup_verify"),
-    "virt_change": ("update", "resize", "reboot", "autostart", "attach", "detach"),
+    "virt_change": ("update", "resize", "reboot", "autostart", "attach", "detach",
+                    "volume_delete"),
     "virt_deploy": ("deployed", "started"),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from saltvirt import errors, units
+from saltvirt.answers.removal import VolumeRemoval
 from saltvirt.design.volume import build
 from saltvirt.host import connection
 from saltvirt.host.connection import ReadFailure, as_not_found, libvirt, translate, translated
@@ -16,6 +17,7 @@ from saltvirt.host.storage import (
     files,
     identity,
     pools,
+    sharing,
     unchanged_disks,
     usage,
     volume_content,
@@ -220,16 +222,11 @@ def ensure_unused(
     to_delete: real paths that are deleted as well; by default those of the volumes. Raises
     InvalidInput if a volume is not proven to be unused.
     """
-    paths = [volume.path() for volume in volumes]
-    to_delete = {identity.real(path) for path in paths} if to_delete is None else to_delete
-    with usage.prevent_open(conn, paths) as open_reasons:
-        used = usage.read(conn, sibling_paths=paths)
+    with _keep_reasons(conn, volumes, to_delete) as reasons:
         for volume in volumes:
-            reason = _keep_reason(used, usage.keys_of_volume(conn, volume), to_delete)
+            reason = reasons[volume.path()]
             sharing_reason = usage.others_may_have(conn, volume.path())
-            if not reason and open_reasons[volume.path()]:
-                reason = open_reasons[volume.path()]
-            elif not reason and sharing_reason:
+            if not reason and sharing_reason:
                 reason = f"other hosts may use it ({sharing_reason}) and were not asked"
             if reason:
                 raise errors.InvalidInput(
@@ -237,6 +234,60 @@ def ensure_unused(
                     "deletes it nevertheless"
                 )
         yield
+
+
+@contextlib.contextmanager
+def _keep_reasons(
+    conn: libvirt.virConnect,
+    volumes: Collection[libvirt.virStorageVol],
+    to_delete: Collection[str] | None = None,
+) -> Iterator[dict[str, str | None]]:
+    """Yield {path: why the host needs the volume, or None}; no QEMU opens the volumes within the
+    block. to_delete: as for ensure_unused."""
+    paths = [volume.path() for volume in volumes]
+    to_delete = {identity.real(path) for path in paths} if to_delete is None else to_delete
+    with usage.prevent_open(conn, paths) as open_reasons:
+        used = usage.read(conn, sibling_paths=paths)
+        yield {
+            path: _keep_reason(used, usage.keys_of_volume(conn, volume), to_delete)
+            or open_reasons[path]
+            for path, volume in zip(paths, volumes, strict=True)
+        }
+
+
+def removal_plan(conn: libvirt.virConnect, pool: str, name: str) -> VolumeRemoval:
+    """Return what keeps a volume, and whether other hosts must be asked. Changes nothing."""
+    volume = lookup(conn, pool, name)
+    with _keep_reasons(conn, [volume]) as reasons:
+        return _removal(conn, volume, reasons[volume.path()])
+
+
+def remove(
+    conn: libvirt.virConnect, pool: str, name: str, unused: Collection[str]
+) -> VolumeRemoval:
+    """Delete a volume. unused: paths that no other host uses. Raises InvalidInput if the volume is
+    not proven to be unused."""
+    volume = lookup(conn, pool, name)
+    with _keep_reasons(conn, [volume]) as reasons:
+        removal = _removal(conn, volume, reasons[volume.path()])
+        reason = removal.keep
+        if not reason and not {*removal.shared} <= {*unused}:
+            reason = "other hosts may use it and were not asked"
+        if reason:
+            raise errors.InvalidInput(f"cannot delete volume {name} in {pool}: {reason}")
+        _delete(volume, name, pool)
+        return removal
+
+
+def _removal(
+    conn: libvirt.virConnect, volume: libvirt.virStorageVol, reason: str | None
+) -> VolumeRemoval:
+    path = volume.path()
+    shared = {}
+    if usage.others_may_have(conn, path):
+        identity_fact = usage.file_identity(conn, path)
+        shared = sharing.as_data({identity_fact.path: identity_fact})
+    return VolumeRemoval(path, volume.info()[2], reason, shared)
 
 
 def refuse_used(

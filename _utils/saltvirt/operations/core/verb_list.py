@@ -31,7 +31,7 @@ GROUPS = {
     ),
     "Move guests and maintain hosts": (
         "migrate", "migratable", "migrate_abort", "migrate_recover", "migrate_unfinished",
-        "maintenance", "evacuate", "restore", "rebalance", "repair",
+        "maintenance", "evacuate", "restore", "rebalance", "repair", "volume_delete",
     ),
     "Backups": (
         "backup", "backup_due", "backups", "backup_ls", "backup_get", "backup_restore",
