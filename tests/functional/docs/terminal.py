@@ -98,7 +98,7 @@ class Terminal:
             patch.setattr(module, "Fleet", lambda _opts, like=None: self.fleet)
         patch.setattr(requester, "requesting_user", lambda *_caller: self._user)
         patch.setattr(requester, "groups", lambda _opts, _eauth, user: self.groups.get(user, []))
-        self._user, self._verbs = None, self._load()
+        self._user, self._verbs, self._highs = None, self._load(), {}
         for function in self._verbs.values():
             salt_functions = function.function.__globals__["__salt__"]
             salt_functions |= {f"virt.{name}": verb for name, verb in self._verbs.items()}
@@ -180,26 +180,34 @@ class Terminal:
 
     def _apply(self, host, function, args, kwargs):
         """The same of a state's function: of a host, or of the master's orchestrations if None."""
-        modules = self.fleet.of[host or "hv1"].modules
-        opts = {**modules.opts, "test": kwargs.pop("test", False), "id": host or "master_master"}
-        high = salt.state.HighState(opts, pillar_override=kwargs.pop("pillar", None))
-        # a process of its own would have to load the verbs
-        high.state.functions["saltutil.runner"] = self._called
+        high = self._high(host, kwargs.pop("test", False))
         if function.endswith("single"):
             (module, name), subject = args[0].split("."), kwargs.pop("name", args[-1])
             call = {"state": module, "fun": name, "__id__": subject, "name": subject, **kwargs}
             found = {f"{module}_|-{subject}_|-{subject}_|-{name}": high.state.call(call)}
         else:
+            high.building_highstate.clear()
             chunks, wrong = high.render_highstate({"base": [args[0]]})
             assert not wrong, wrong
+            # a process of its own would have to load the verbs
             for body in chunks.values():
                 for call in body.values() if isinstance(body, dict) else ():
                     if isinstance(call, list) and {"parallel": True} in call:
                         call.remove({"parallel": True})
             found = high.state.call_high(chunks)
         failed = any(one["result"] is False for one in found.values())
-        shown = salt.output.out_format({opts["id"]: found}, "highstate", opts)
-        return int(failed), shown
+        opts = high.state.opts
+        return int(failed), salt.output.out_format({opts["id"]: found}, "highstate", opts)
+
+    def _high(self, host, test):
+        """Salt's states of a host, or of the master if None."""
+        if (host, test) in self._highs:
+            return self._highs[host, test]
+        opts = {**self.fleet.of[host or "hv1"].modules.opts, "test": test}
+        high = salt.state.HighState({**opts, "id": host or "master_master"})
+        high.state.functions["saltutil.runner"] = self._called
+        self._highs[host, test] = high
+        return high
 
     def _called(self, name, **options):
         """What ``saltutil.runner`` returns."""

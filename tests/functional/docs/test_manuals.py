@@ -317,6 +317,7 @@ FOLLOWED = {
     "docs/how-to/from-proxmox.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/resize.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/rights.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/states.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/templates.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/troubleshooting.md": "tests/integration/test_host_died.py",
@@ -334,7 +335,6 @@ NOT_RUN = {
     "docs/how-to/migration.md": "integration/migration calls the same",
     "docs/how-to/networks.md": "integration/test_networks.py defines the same",
     "docs/how-to/runner.md": "integration/test_cloud_verbs.py calls the same",
-    "docs/how-to/states.md": "integration/test_states_*.py and test_orch.py apply the same",
     "docs/how-to/teams.md": "test_rights.py and test_rights_master.py call the same",
     "docs/how-to/web.md": "test_sls.py renders the state, and test_page.py opens the page",
 }

@@ -21,7 +21,7 @@ from tests.tools import api, typed_manual
 
 
 def clear(uri):
-    """Remove the guests of a host."""
+    """Remove the guests, pools and networks of a host."""
     conn = libvirt.open(uri)
     for dom in conn.listAllDomains():
         if dom.isActive():
@@ -29,6 +29,11 @@ def clear(uri):
         for snapshot in dom.listAllSnapshots():
             snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
         dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_TPM)
+    for one in [*conn.listAllNetworks(), *conn.listAllStoragePools()]:
+        if one.isActive():
+            one.destroy()
+        if one.isPersistent():
+            one.undefine()
     conn.close()
 
 
@@ -291,3 +296,65 @@ def test_the_states_of_a_manual_are_accepted_by_a_new_host(terminal):
             found[f"{page} {name}"] = states[call](name=name, **given)
     assert len(found) > 6
     assert {name: one for name, one in found.items() if one["result"] is not None} == {}
+
+
+DHCP = """    - forward: nat
+    - ipv4_config:
+        cidr: 192.168.124.0/24
+        dhcp_ranges:
+          - start: 192.168.124.10
+            end: 192.168.124.99
+"""
+LEASES = """        hosts:
+          - ip: 192.168.124.5
+            mac: '52:54:00:00:00:05'
+            name: web1
+"""
+LEASE = """              ip/hosts:
+                  ----------
+                  new:
+                      ----------
+                      ip:
+                          192.168.124.5
+                      mac:
+                          52:54:00:00:00:05
+                      name:
+                          web1
+                  old:
+                      None
+"""
+ON_LAB = """
+```console
+# salt-run virt.init web1 1 64 salt://debian.qcow2 seed=False host=hv1 \\
+    interfaces='[{type: network, source: lab}]'
+```
+"""
+PURGE = """
+```console
+# salt-run virt.purge web1 force=True
+```
+
+"""
+
+
+def test_states(terminals):
+    """The guests have no system that could be seeded or shut down."""
+    terminals.image()
+    here = {
+        "    - config:\n        log_level: info\n    - grains:\n        roles: [web]\n":
+            "    - seed: False\n",
+        "- target: /srv/images": f"- target: {terminals.root}/images",
+        "512MiB": "64MiB", "512 MiB": "64 MiB", "1GiB": "128MiB", "1 GiB": "128 MiB",
+        "2GiB": "64MiB", "8GiB": "64MiB", "20GiB": "20MiB", "cpu: 4": "cpu: 2",
+        "         image: salt://debian.qcow2\n":
+            "         image: salt://debian.qcow2\n         seed: False\n",
+        "virt.stopped": "virt.powered_off", "shut down:": "powered off:",
+        "      stopped:\n": "      unpowered:\n", "shutdown:\n": "stop:\n",
+        # of a host, libvirt says the name of the machine
+        "network lab on hyper1": "network lab on …",
+        # no dnsmasq on every machine
+        DHCP: "    - autostart: True\n", LEASES: "", LEASE: "",
+        "next start of the network:\n": f"next start of the network:\n{ON_LAB}",
+        "- `virt.pool_deleted` is refused": f"{PURGE}- `virt.pool_deleted` is refused",
+    }  # fmt: skip
+    assert follow(terminals, "states.md", here) == 18
