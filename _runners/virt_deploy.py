@@ -1,5 +1,5 @@
 """
-Deploy a set of guests that pillar defines, and handle the start of a hypervisor.
+Deploy and list sets of guests that pillar defines, and handle the start of a hypervisor.
 
 See docs/how-to/states.md.
 """
@@ -17,9 +17,11 @@ from saltvirt.operations.core import result
 with saltvirt.later():
     from saltvirt import units
     from saltvirt.fleet import target
+    from saltvirt.operations.access import access_check, activity
     from saltvirt.operations.cluster import hooks
     from saltvirt.operations.core import operation, report
     from saltvirt.operations.create import deploy
+    from saltvirt.operations.inspect import deployments as deployment_listing
     from saltvirt.operations.journal import host_start
     from saltvirt.placement import policy
     from saltvirt.spec import base
@@ -82,9 +84,48 @@ def deployed(guests, deployment="default", defaults=None, remove=False, at_once=
     with Fleet(opts) as fleet:  # Salt's dunders do not exist in its threads
         deployment_job = deploy.Deploy(
             fleet, placement_policy, requests, name, remove=remove, at_once=count, screen=screen,
-            provider=hooks.ha_provider(opts), settings=settings,
+            provider=hooks.ha_provider(opts), settings=settings, user=activity.calling_user(opts),
         )  # fmt: skip
         return operation.perform(deployment_job, test)
+
+
+@runner.reporting
+def deployments(name=None):
+    """
+    List the deployments: how many of their guests exist, are missing, or are no longer listed.
+
+    The hosts say which guests exist, and which deployment created them. The list of a deployment is
+    that of its last ``virt.deployed`` on this master, also if it failed; a pillar that has changed
+    since is compared by ``state.orchestrate virt.orch.deploy test=True``. A deployment whose guests
+    are all gone is no longer shown 30 days after its last call.
+
+    :param name: name of a deployment, to show its guests
+
+    :return: under ``deployments``: ``title``, ``table``; ``unreachable``: hosts that did not answer
+        to the reason; and ``deployments``: name to ``result`` of the last call (True, False; None
+        if it is running, was killed, or is not known here), ``comment``, ``time`` (UTC) and
+        ``user`` of the last call, ``remove`` (its argument), ``counts`` (status to number) and
+        ``guests``: name to ``status``, ``listed`` (None if no list is known),
+        ``created_by_deployment``, ``host``, ``state``, ``cpu``, ``memory_mib``, ``size_bytes`` (of
+        its disks), ``image`` and ``reason``; None if unknown. The status is ``present``;
+        ``missing``; ``unknown`` (it may be on a host that does not respond); ``to_remove`` (no
+        longer listed, and the last call was to remove it) or ``kept`` (no longer listed). A user
+        with limited rights sees guests that exist, and nothing of the last call. Exit code 1 if a
+        host did not answer.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-run virt.deployments
+        salt-run virt.deployments shop
+    """
+    user = access_check.requesting_user(__opts__)
+    can_see = None
+    if not access_check.may_all(__opts__, user, "deployments"):
+        can_see = access_check.guest_filter(__opts__, user)
+    with Fleet(__opts__) as fleet:
+        return deployment_listing.listing(fleet, None if name is None else str(name), can_see)
 
 
 @runner.reporting

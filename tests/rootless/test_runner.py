@@ -132,6 +132,9 @@ def test_many_guests_are_deployed_and_found_there_the_second_time(cloud):
         assert made["result"] is True, made["comment"]
         again = cloud.run("virt.deployed", guests, "crowd")["crowd"]
         assert (again["comment"], again["changes"]) == ("existing: 4", {})
+        crowd = cloud.run("virt.deployments", "crowd")["deployments"]["deployments"]["crowd"]
+        assert (crowd["result"], crowd["counts"]["present"]) == (True, 4)
+        assert {guest["created_by_deployment"] for guest in crowd["guests"].values()} == {True}
     finally:
         for daemon in cloud.libvirtds.values():
             for dom in daemon.connection.listAllDomains():

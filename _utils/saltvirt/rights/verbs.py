@@ -47,6 +47,7 @@ RULES = {
     "display": _rule(GUEST, "name"), "screenshot": _rule(GUEST, "name width screen"),
     "ticket": _rule(GUEST, "name kind digest screen force"),
     "watch": _rule(NONE, "digest"), "help": _rule(NONE, "verb"),
+    "deployments": _rule(NONE, "name"),
     "console": _rule(GUEST, "name force escape"),
     "exec": _rule(GUEST, "name cmd shell env timeout base64"),
     "purge": _rule(GUEST, "name delete_key test force"), "rename": _rule(GUEST, "name new test"),
@@ -80,6 +81,7 @@ SEEING = frozenset(verb for verb, rule in RULES.items() if rule.scope in (GUEST,
 
 _READ = frozenset({
     "list", "query", "locate", "vm_info", "addresses", "log", "snapshots", "watch", "help",
+    "deployments",
 })  # fmt: skip
 _USE = _READ | {
     "start", "shutdown", "force_off", "pause", "resume", "reboot", "reset", "snapshot", "revert",

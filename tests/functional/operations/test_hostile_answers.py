@@ -508,6 +508,7 @@ VERBS = {
          "deployment": "shop", "remove": True},
         ("new1", "db1", "web2", "web1"),
     ),
+    "deployments": ({}, ()), "deployments_one": ({"name": "shop"}, ()),
     "ha_enable": ({"name": "web1"}, ("web1",)), "ha_disable": ({"name": "db1"}, ("db1",)),
     "ha_ignore": ({"name": "db1"}, ("db1",)),
     "ha_rule": ({"name": "r", "anti_affinity": "strict"}, ()),
@@ -545,7 +546,7 @@ RUNNERS = {
                     "backup_verify"),
     "virt_change": ("update", "resize", "reboot", "autostart", "attach", "detach",
                     "volume_delete"),
-    "virt_deploy": ("deployed", "started"),
+    "virt_deploy": ("deployed", "deployments", "started"),
     "virt_ha": ("ha_enable", "ha_disable", "ha_ignore", "ha_move", "ha_setup", "ha_rule",
                 "ha_arm", "ha_disarm", "ha_status", "ha_confirm_off", "ha_simulate", "fence"),
     "virt_console": ("console", "exec", "put", "get", "display", "screenshot", "ticket", "watch"),
@@ -561,7 +562,7 @@ RUNNERS = {
 
 def plain(verb):
     """The name of its function."""
-    for suffix in ("_broken", "_test", "_to", "_over", "_disk", "_all"):
+    for suffix in ("_broken", "_test", "_to", "_over", "_disk", "_all", "_one"):
         verb = verb.removesuffix(suffix)
     return verb.replace("restore_instant", "restore")
 

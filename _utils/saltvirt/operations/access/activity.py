@@ -19,7 +19,7 @@ from saltvirt.rights import confidential
 QUERIES = frozenset({
     "list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info",
     "versions", "next_host", "explain", "capacity", "networks", "pools", "volumes", "images", "top",
-    "log", "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs",
+    "log", "deployments", "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs",
     "owners", "ha_status", "ha_simulate", "display", "screenshot", "help",
 })  # fmt: skip
 # verbs whose comments may contain what a guest has printed, or what a user has typed
@@ -82,7 +82,7 @@ class _CallEntry:
         self, opts: dict[str, Any], verb: str, arguments: Mapping[str, Any], injected: object
     ) -> None:
         self._opts, self._verb, self._arguments = opts, verb, arguments
-        self._user, self._start_s = _user(opts, injected), time.monotonic()
+        self._user, self._start_s = calling_user(opts, injected), time.monotonic()
 
     def record(
         self,
@@ -127,8 +127,8 @@ class _CallEntry:
         )
 
 
-def _user(opts: dict[str, Any], injected: object) -> str:
-    """Return the user who calls the verb, as far as it is known."""
+def calling_user(opts: dict[str, Any], injected: object = None) -> str:
+    """Return the user who calls the verb, as far as it is known. injected: as for requesting_user."""
     try:
         user = requester.requesting_user(opts, injected)
     except errors.Denied:

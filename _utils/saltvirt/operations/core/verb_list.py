@@ -18,7 +18,7 @@ GROUPS = {
         "pools", "volumes", "networks", "versions", "owners", "metrics", "help",
     ),
     "Create and remove guests": (
-        "init", "explain", "next_host", "capacity", "deployed", "clone", "rename", "purge",
+        "init", "explain", "next_host", "capacity", "deployed", "deployments", "clone", "rename", "purge",
         "authorize", "seed_eject", "started",
     ),
     "Start and stop guests": (

@@ -6,8 +6,9 @@ guest is mistaken for one that is no longer listed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,8 @@ from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
 from saltvirt.operations.create.init import Init, refuse_managed
 from saltvirt.operations.create.request import PLACEMENT_WORDS, InitRequest
 from saltvirt.operations.guest.purge import Purge
-from saltvirt.operations.journal import lock
+from saltvirt.operations.journal import deployment_record, lock
+from saltvirt.operations.journal.deployment_record import DeploymentRecord, ListedGuest
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
 from saltvirt.spec import deploy, guest, values
@@ -289,14 +291,36 @@ def _apply_operation(operation: Operation, test: bool) -> Result | None:
     return checked
 
 
+def _listed(init_request: InitRequest) -> ListedGuest:
+    """Return a guest as its deployment's record has it."""
+    request, image, size_bytes = init_request.request(), init_request.image, 0
+    disks = init_request.arguments.get("disks")
+    for entry in disks if isinstance(disks, list) else []:
+        with contextlib.suppress(errors.InvalidInput):  # its host reports it
+            if isinstance(entry, dict) and entry.get("size") is not None:
+                size_bytes += values.size_bytes(entry["size"], "size")
+    shown = None if image is None else sanitize.one_line(sanitize.address(str(image)))
+    return ListedGuest(request.vcpus, request.memory_kib, shown, size_bytes or None)
+
+
+def _with_result(record: DeploymentRecord, failed: Mapping[str, str]) -> DeploymentRecord:
+    """Return the record of a call that has ended. failed: guest to the reason."""
+    guests = {
+        name: replace(guest, error=failed.get(name)) for name, guest in record.guests.items()
+    }
+    unlisted = {name: reason for name, reason in failed.items() if name not in guests}
+    return replace(record, guests=guests, result=not failed, errors=unlisted)
+
+
 class Deploy:
     """Create the guests that a DeployPlan places, several at a time. If one fails, the others
     continue.
 
     guests: all guests of the deployment. remove: also purge its guests that are no longer listed.
     at_once: how many are created at a time. screen: shows the steps. provider: as for Init; HA
-    options also apply to existing guests. settings: of features, for existing guests. If a
-    host refuses a guest, the guest is placed on another host, unless it requires that host.
+    options also apply to existing guests. settings: of features, for existing guests. user: who
+    deploys. If a host refuses a guest, the guest is placed on another host, unless it requires that
+    host.
     """
 
     def __init__(
@@ -311,8 +335,9 @@ class Deploy:
         screen: ProgressDisplay | None = None,
         provider: ha_provider.HaProvider | None = None,
         settings: Sequence[GuestSettings] = (),
+        user: str = "master",
     ) -> None:
-        self.provider, self.settings = provider, settings
+        self.provider, self.settings, self.user = provider, settings, user
         self.fleet, self.policy, self.init_requests = fleet, policy, guests
         self.deployment, self.at_once = deployment, at_once
         self.remove, self.screen = remove, OneByOne(screen)
@@ -343,12 +368,22 @@ class Deploy:
             deploy_plan = self._plan(cluster)
             if self.remove:
                 self.mark_unlisted(deploy_plan)
+            record = self._record()
+            deployment_record.store(self.fleet.opts, record)
+            if self.remove:
                 self.purge(deploy_plan)
             self._carry_out(deploy_plan, cluster)
             self._apply_ha(deploy_plan, test=False)
             self._apply_settings(deploy_plan, test=False)
+            deployment_record.store(self.fleet.opts, _with_result(record, deploy_plan.failed))
         answer = self.deployment, deploy_plan.text(), deploy_plan.changes(), deploy_plan.details()
         return Result(*answer, complete=not deploy_plan.failed)
+
+    def _record(self) -> DeploymentRecord:
+        """Return the record of this call, which has not ended."""
+        guests = {request.name: _listed(request) for request in self.init_requests}
+        now = deployment_record.now()
+        return DeploymentRecord(self.deployment, now, self.user, self.remove, guests)
 
     def _plan(self, cluster: ClusterSnapshot) -> DeployPlan:
         arguments = self.fleet, self.policy, self.init_requests, self.deployment
