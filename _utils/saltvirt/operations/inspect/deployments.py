@@ -95,7 +95,7 @@ def listing(
         table["title"] += f"; no answer from {', '.join(sorted(unreachable))}"
     entry = {
         **table,
-        "deployments": {key: one.to_answer(bool(can_see)) for key, one in by_name.items()},
+        "deployments": {key: deployment.to_answer(bool(can_see)) for key, deployment in by_name.items()},
         "unreachable": dict(sorted(unreachable.items())),
     }
     return {"deployments": entry, **({"retcode": 1} if unreachable else {})}
@@ -147,7 +147,7 @@ class _Entry:
             "status": status,
             "listed": listed is not None if self.record else None,
             "created_by_deployment": self._is_created(),
-            **(self._facts() if self.instances else _wanted(listed)),
+            **(self._facts() if self.instances else _as_listed(listed)),
             "image": listed.image if listed else None,
             "reason": self._reason(opts, status, listed, unreachable),
         }
@@ -197,7 +197,7 @@ class _Entry:
         return error or (None if listed else "no longer listed")
 
 
-def _wanted(listed: ListedGuest | None) -> dict[str, Any]:
+def _as_listed(listed: ListedGuest | None) -> dict[str, Any]:
     """Return the keys of a guest that no host has, as the deployment lists it."""
     return {
         "host": None,
