@@ -19,8 +19,8 @@ from saltvirt.rights import confidential
 QUERIES = frozenset({
     "list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info",
     "versions", "next_host", "explain", "capacity", "networks", "pools", "volumes", "images", "top",
-    "log", "deployments", "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics", "certs",
-    "owners", "ha_status", "ha_simulate", "display", "screenshot", "help",
+    "log", "deployments", "migratable", "migrate_unfinished", "backups", "backup_ls", "metrics",
+    "certs", "owners", "ha_status", "ha_simulate", "display", "screenshot", "help",
 })  # fmt: skip
 # verbs whose comments may contain what a guest has printed, or what a user has typed
 PRIVATE = frozenset({"exec", "put", "get", "console", "ticket"})
@@ -128,7 +128,8 @@ class _CallEntry:
 
 
 def calling_user(opts: dict[str, Any], injected: object = None) -> str:
-    """Return the user who calls the verb, as far as it is known. injected: as for requesting_user."""
+    """Return the user who calls the verb, as far as it is known. injected: as for
+    requesting_user."""
     try:
         user = requester.requesting_user(opts, injected)
     except errors.Denied:

@@ -18,8 +18,8 @@ GROUPS = {
         "pools", "volumes", "networks", "versions", "owners", "metrics", "help",
     ),
     "Create and remove guests": (
-        "init", "explain", "next_host", "capacity", "deployed", "deployments", "clone", "rename", "purge",
-        "authorize", "seed_eject", "started",
+        "init", "explain", "next_host", "capacity", "deployed", "deployments", "clone", "rename",
+        "purge", "authorize", "seed_eject", "started",
     ),
     "Start and stop guests": (
         "start", "shutdown", "reboot", "force_off", "reset", "pause", "resume", "autostart",

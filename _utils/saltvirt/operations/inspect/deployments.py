@@ -95,7 +95,9 @@ def listing(
         table["title"] += f"; no answer from {', '.join(sorted(unreachable))}"
     entry = {
         **table,
-        "deployments": {key: deployment.to_answer(bool(can_see)) for key, deployment in by_name.items()},
+        "deployments": {
+            key: deployment.to_answer(bool(can_see)) for key, deployment in by_name.items()
+        },
         "unreachable": dict(sorted(unreachable.items())),
     }
     return {"deployments": entry, **({"retcode": 1} if unreachable else {})}
