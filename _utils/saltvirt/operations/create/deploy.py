@@ -305,9 +305,7 @@ def _listed(init_request: InitRequest) -> ListedGuest:
 
 def _with_result(record: DeploymentRecord, failed: Mapping[str, str]) -> DeploymentRecord:
     """Return the record of a call that has ended. failed: guest to the reason."""
-    guests = {
-        name: replace(guest, error=failed.get(name)) for name, guest in record.guests.items()
-    }
+    guests = {name: replace(guest, error=failed.get(name)) for name, guest in record.guests.items()}
     unlisted = {name: reason for name, reason in failed.items() if name not in guests}
     return replace(record, guests=guests, result=not failed, errors=unlisted)
 

@@ -74,9 +74,7 @@ class _Deployment:
         return [self.name, *counts, _shown_time(record.time), record.user, result]
 
 
-def listing(
-    fleet: Fleet, name: str | None, can_see: GuestFilter | None = None
-) -> dict[str, Any]:
+def listing(fleet: Fleet, name: str | None, can_see: GuestFilter | None = None) -> dict[str, Any]:
     """Return the answer of the runner. name: of one deployment. can_see: for a user with limited
     rights, who sees only the guests that the hosts have. Raises NotFound."""
     hosts, unreachable = inventory.gather(fleet)
@@ -215,10 +213,7 @@ def _visible(
 ) -> dict[str, _Deployment]:
     """Return the deployments with the guests that the user can see on each host that has them."""
     hidden = {
-        guest.name
-        for host in hosts
-        for guest in host.guests
-        if not can_see(guest.name, guest.uuid)
+        guest.name for host in hosts for guest in host.guests if not can_see(guest.name, guest.uuid)
     }
     visible = {}
     for name, deployment in by_name.items():
@@ -243,9 +238,7 @@ def _without_ended(fleet: Fleet, by_name: Mapping[str, _Deployment]) -> dict[str
 
 def _age_s(recorded: str) -> float:
     try:
-        return time.time() - calendar.timegm(
-            time.strptime(recorded, deployment_record.TIME_FORMAT)
-        )
+        return time.time() - calendar.timegm(time.strptime(recorded, deployment_record.TIME_FORMAT))
     except ValueError:
         return 0
 

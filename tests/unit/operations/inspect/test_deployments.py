@@ -42,9 +42,7 @@ def test_a_list_is_compared_with_what_the_hosts_have(tmp_path):
     assert statuses(shop) == {
         "big": "missing", "by-hand": "present", "old": "kept", "web1": "present",
     }  # fmt: skip
-    assert shop["comment"] == (
-        "shop: 2 guests present; missing: big; not listed and kept: old"
-    )
+    assert shop["comment"] == ("shop: 2 guests present; missing: big; not listed and kept: old")
     assert (shop["result"], shop["user"], shop["remove"]) == (False, "ann", False)
     assert shop["counts"] == {"present": 2, "missing": 1, "unknown": 0, "to_remove": 0, "kept": 1}
     missing, by_hand, old = (shop["guests"][name] for name in ("big", "by-hand", "old"))
@@ -112,9 +110,7 @@ def test_a_deployment_whose_guests_are_gone_is_forgotten_after_a_month(tmp_path)
     deployed(cloud, {"big": {"mem": "900GiB"}})
     [record] = deployment_record.read_all(cloud.opts).values()
     assert statuses(shown(cloud)) == {"big": "missing"}
-    month_ago = time.strftime(
-        deployment_record.TIME_FORMAT, time.gmtime(time.time() - 31 * 86400)
-    )
+    month_ago = time.strftime(deployment_record.TIME_FORMAT, time.gmtime(time.time() - 31 * 86400))
     deployment_record.store(cloud.opts, deploy.replace(record, time=month_ago))
     cloud.down = {"hv2"}
     assert list(deployments.listing(cloud, None)["deployments"]["deployments"]) == ["shop"]
