@@ -64,7 +64,7 @@ class Api(http.server.ThreadingHTTPServer):
         self.methods, self.maintenance, self.has_ended = ["file", "pam"], {}, False
         self.listeners, self.jids = [], iter(range(1, 1 << 30))
         self.limits, self.now, self.expire = {}, 3e9, 4e9
-        self.connections = []
+        self.connections, self.deleted = [], set()
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
@@ -298,9 +298,18 @@ class Api(http.server.ThreadingHTTPServer):
                "capacity": 8 << 30}  # fmt: skip
         found = {name: {"pools": {"images": {"volumes": {
                      f"{next(iter(guests))}_system": {**one, "used_by": list(guests)[:1]},
-                     HOSTILE: {**one, "used_by": []}}}, "iscsi": {"error": "gone"}}}
+                     **({} if name in self.deleted else {HOSTILE: {**one, "used_by": []}})}},
+                     "iscsi": {"error": "gone"}}}
                  for name, guests in self.hosts.items()}  # fmt: skip
         return {"volumes": {"hosts": found}}
+
+    def do_volume_delete(self, arguments):
+        host, about = arguments["host"], f"{arguments['pool']}/{arguments['volume']}"
+        if arguments.get("test"):
+            comment = f"volume {about} would be deleted on {host}"
+            return {about: {"result": None, "comment": comment}}
+        self.deleted.add(host)
+        return done(about, f"volume {about} was deleted on {host}")
 
     def do_images(self, _arguments):
         cached = {"path": "/srv/salt-images/1.qcow2", "source": "salt://debian.qcow2",

@@ -245,6 +245,28 @@ def test_networks_pools_and_images_show_their_use(inside, api):
     )  # fmt: skip
 
 
+def test_a_volume_that_no_guest_uses_is_deleted_after_a_question(inside, api):
+    view(inside, "storage")
+    inside.fill("#find", "hyper2 images")
+    inside.until(lambda: len(inside.all("main .sheet:last-child tbody tr")) == 2, "two volumes")
+    (delete,) = inside.all("main .sheet:last-child tbody button")
+    api.answers["volume_delete"] = failed("x", f"volume images/{HOSTILE} stays on hyper2: why")
+    delete.click()
+    inside.until_text("stays on hyper2: why", "main .line.bad")
+    assert inside.all("dialog") == []
+    del api.answers["volume_delete"]
+    delete.click()
+    inside.until_text("would be deleted on hyper2. Its data is lost.", "dialog")
+    inside.button("Cancel", "dialog").click()
+    delete.click()
+    inside.button("Delete", "dialog").click()
+    inside.until_text(f"volume images/{HOSTILE} was deleted on hyper2", "main .line.good")
+    inside.until(lambda: not inside.all("main tbody button"), "it is gone")
+    request = {"pool": "images", "volume": HOSTILE, "host": "hyper2"}
+    assert calls_of(api, "volume_delete") == [{**request, "test": True}] * 3 + [request]
+    assert inside.run("return document.activeElement.textContent") == "Refresh"
+
+
 EMPTY = {
     "networks": ({"networks": {"hosts": {"h": {"networks": {}, "bridges": {}}}}}, "No networks"),
     "storage": ({"pools": {"hosts": {"h": {"pools": {}}}}}, "No storage pools"),

@@ -81,13 +81,15 @@ export function keep(element, known, items) {
   return element;
 }
 
-/** Change an element's content, and return the focus to what has the same `data-name` in it. */
-export function hold(element, change) {
+/** Change an element's content, and return the focus to what has the same `data-name` in it. otherwise:
+ * what gets the focus if that is gone. */
+export function hold(element, change, otherwise = null) {
   const name = element.contains(document.activeElement) ? document.activeElement.dataset.name : null;
   change();
   const again = name && !(document.activeElement.dataset.name === name && element.contains(document.activeElement))
     ? [...element.querySelectorAll("[data-name]")].find((one) => one.dataset.name === name && one.matches("a, button, input, select")) : null;
   if (again) again.focus({ preventScroll: true });
+  else if (name && otherwise && document.activeElement === document.body) otherwise.focus({ preventScroll: true });
 }
 
 /** A button. kind: "primary", "danger" or "". */

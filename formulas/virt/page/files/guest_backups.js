@@ -87,7 +87,7 @@ function files(name, one) {
   const below = (folder, file) => `${folder.replace(/\/+$/, "")}/${file}`;
 
   async function fetch_file(path) {
-    const plan = await checked("backup_get", name, { path, backup: one.backup_id, to: one.target });
+    const plan = await checked("backup_get", name, { name, path, backup: one.backup_id, to: one.target });
     if (plan.result === false) { say(said, plan); return; }
     say(said, { comment: `Copying ${path} …` });
     say(said, await act("backup_get", name, { name, path, backup: one.backup_id, to: one.target }, [], true));

@@ -26,9 +26,9 @@ export function field(id, label, { kind = "text", help = "", choices = null, ...
   return { input, row, get value() { return kind === "checkbox" ? input.checked : input.value.trim(); } };
 }
 
-/** Check an operation: a promise of its `result` and `comment`. */
-export function checked(verb, name, kwarg, arg = []) {
-  return call(verb, arg.length ? { ...kwarg, test: true } : { name, ...kwarg, test: true }, arg).then((data) => verdict(data, name))
+/** Check an operation about a guest, a host or a volume: a promise of its `result` and `comment`. */
+export function checked(verb, about, kwarg, arg = []) {
+  return call(verb, { ...kwarg, test: true }, arg).then((data) => verdict(data, about))
     .catch((exc) => ({ result: false, comment: exc.message }));
 }
 
@@ -47,7 +47,7 @@ export function plan_dialog({ title, text = "", fields, word, danger = false, na
     fill(more);
     go.disabled = true;
     const [verb, kwarg] = given();
-    const plan = await checked(verb, name, kwarg);
+    const plan = await checked(verb, name, { name, ...kwarg });
     go.disabled = false;
     say(said, plan);
     if (Array.isArray(plan.table)) fill(more, table(plan.table.map((row) => row.map((one) => String(one ?? ""))), "Result of the check"));

@@ -1,7 +1,7 @@
 // A view of the answer of one verb: its heading, when it was queried, and its content.
 
 import { call, LoggedOut } from "./api.js";
-import { button, fill, h } from "./dom.js";
+import { button, fill, h, hold, line, say } from "./dom.js";
 import { clock, refused } from "./model.js";
 import { href } from "./router.js";
 
@@ -12,37 +12,42 @@ const FRESH_MS = 60000;
 export function sheet(title, about, fun, content, page) {
   const body = h("div", { class: "sheet-body" }, h("p", { class: "none" }, "Querying …"));
   const when = h("span", { class: "none" });
-  const again = button("Refresh", () => look(), "quiet", { "aria-label": `Refresh: ${title}` });
+  // a button that is disabled would lose the focus
+  const again = button("Refresh", () => { if (!busy) look(); }, "quiet", { "aria-label": `Refresh: ${title}` });
+  const said = line();
   const element = h("section", { class: "sheet" },
-    h("header", null, h("h3", null, title), when, again), about ? h("p", { class: "none" }, about) : null, body);
+    h("header", null, h("h3", null, title), when, again), about ? h("p", { class: "none" }, about) : null, said, body);
   let data = null;
   let at = 0;
   let words = "";
+  let busy = false;
 
   async function look() {
-    again.disabled = true;
+    busy = true;
     at = Date.now();
     try {
       const found = await call(fun);
       const why = refused(found);
       data = why ? null : found;
-      fill(body, why ? h("p", { class: "line bad" }, why) : content(found, words));
+      hold(body, () => fill(body, why ? h("p", { class: "line bad" }, why) : content(found, words)), again);
       when.textContent = `queried at ${clock(at)}`;
     } catch (exc) {
       if (exc instanceof LoggedOut) { page.ended(exc.message); return; }
       data = null;
       fill(body, h("p", { class: "line bad" }, exc.message));
     } finally {
-      again.disabled = false;
+      busy = false;
     }
   }
 
   return {
     element, look,
+    /** Show the result of an operation. */
+    say(outcome) { say(said, outcome); },
     draw(_hosts, wanted) {
       const is_new = wanted !== words;
       words = wanted;
-      if (Date.now() - at > FRESH_MS && !again.disabled) look();
+      if (Date.now() - at > FRESH_MS && !busy) look();
       else if (is_new && data) fill(body, content(data, words));
     },
   };

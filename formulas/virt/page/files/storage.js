@@ -1,8 +1,11 @@
 // The storage pools of all hosts, and their volumes.
 
-import { h, meter, table } from "./dom.js";
+import { button, h, meter, sure, table } from "./dom.js";
 import { bytes, fits, natural, number, size } from "./model.js";
+import { checked } from "./plan.js";
+import { may } from "./rights.js";
 import { answered, empty, guest_links, sheet } from "./sheet.js";
+import { act } from "./store.js";
 
 const MOST_VOLUMES = 500;
 const MIB = 1024 * 1024;
@@ -11,15 +14,29 @@ const MIB = 1024 * 1024;
 export function storage_view(page) {
   const sheets = [
     sheet("Storage pools", "Libvirt's pools. Allocated: what the volumes of the pool take now.", "pools", content, page),
-    sheet("Volumes", "Disks and other volumes in the running pools, and the guests that use them.", "volumes", volumes, page),
+    sheet("Volumes", "Disks and other volumes in the running pools, and the guests that use them.", "volumes",
+      (data, words) => volumes(data, words, remove), page),
   ];
+
+  /** Delete a volume after a check and a question. */
+  async function remove(host, pool, volume) {
+    const [about, kwarg] = [`${pool}/${volume}`, { pool, volume, host }];
+    sheets[1].say({ comment: `Checking whether ${about} is used …` });
+    const plan = await checked("volume_delete", about, kwarg);
+    sheets[1].say(plan);
+    if (plan.result === false || !await sure(`Delete ${about} on ${host}?`, `${plan.comment}. Its data is lost.`, "Delete")) return;
+    sheets[1].say({ comment: `Deleting ${about} …` });
+    sheets[1].say(await act("volume_delete", about, kwarg, [], true));
+    for (const one of sheets) one.look();
+  }
+
   return {
     element: h("div", { class: "sheets" }, sheets.map((one) => one.element)),
     draw(hosts, words) { for (const one of sheets) one.draw(hosts, words); },
   };
 }
 
-function volumes(data, words) {
+function volumes(data, words, remove) {
   const [hosts, silent] = answered(data.volumes && data.volumes.hosts, natural);
   const pools = hosts.flatMap(([host, one]) => Object.entries(one.pools || {}).map(([pool, of]) => [host, pool, of || {}]));
   const unread = pools.filter(([, , of]) => of.error).map(([host, pool, of]) => h("p", { class: "line bad" }, `${host}, pool ${pool}: ${of.error}`));
@@ -29,11 +46,11 @@ function volumes(data, words) {
   const rows = all.slice(0, MOST_VOLUMES).map(([host, pool, name, one]) => [
     host, pool, h("span", { title: one.path || null }, name), one.error || one.format || "", one.error ? "" : bytes(one.capacity), one.error ? "" : bytes(one.allocation),
     (one.used_by || []).length ? guest_links(one.used_by) : "no guest",
+    (one.used_by || []).length || !may("volume_delete") ? "" : h("span", { class: "actions" },
+      button("Delete…", () => remove(host, pool, name), "danger", { "aria-label": `Delete ${name} in ${pool} on ${host}…`, "data-name": `delete ${host} ${pool} ${name}` })),
   ]);
-  return [silent, unread, table([["host", "pool", "volume", "format", "size", "allocated", "used by"], ...rows], "Volumes"),
-    all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${all.length} volumes: search for others`) : null,
-    h("p", { class: "none" }, "A volume that no guest uses is deleted on its host: ", h("code", null, "salt HOST virt.volume_delete POOL VOLUME"),
-      ". One that a guest uses is refused.")];
+  return [silent, unread, table([["host", "pool", "volume", "format", "size", "allocated", "used by", ""], ...rows], "Volumes"),
+    all.length > rows.length ? h("p", { class: "line" }, `${rows.length} of ${all.length} volumes: search for others`) : null];
 }
 
 function content(data, words) {
