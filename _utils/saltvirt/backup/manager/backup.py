@@ -94,7 +94,10 @@ class CreateBackup:
                 lock.refuse_taken(self.fleet.opts, names.guest(self.name))
             job = self._prepare(target)
             reasons.raise_first()
-            comment = f"would back up {self.name} on {job.host} to {target.name}"
+            methods = [f"{disk}: {method}" for disk, method in job.disks.items()]
+            comment = "; ".join(
+                [f"would back up {self.name} on {job.host} to {target.name}", *methods]
+            )
             details = {"host": job.host, "disks": job.disks}
             return Checked(self.name, comment, {"backup": job.plan.backup_id}, details)
         return reasons.checked(self.name)
