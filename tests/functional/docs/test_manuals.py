@@ -310,6 +310,7 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 # pages that a test reads and types, block by block
 FOLLOWED = {
     "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
+    "docs/how-to/backups.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
     "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
@@ -325,7 +326,6 @@ FOLLOWED = {
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
-    "docs/how-to/backups.md": "test_backup.py and test_backup_*.py call the same",
     "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
     "docs/how-to/consoles.md": "test_console.py, test_guest_agent.py, test_reach.py",
     "docs/how-to/hypervisors.md": "integration/test_formula.py, test_cloud.py and test_keys.py",
