@@ -19,7 +19,7 @@ with saltvirt.later():
     from saltvirt.operations.access import access_check
     from saltvirt.operations.cluster import find, hooks, idle_notice, inventory, version_report
     from saltvirt.operations.core import operation
-    from saltvirt.operations.inspect import activity, guest_details, listing, refresh
+    from saltvirt.operations.inspect import activity, guest_details, listing, log_filter, refresh
     from saltvirt.operations.inspect import addresses as guest_addresses
     from saltvirt.operations.inspect import maintenance as host_maintenance
     from saltvirt.operations.inspect import top as resource_usage
@@ -366,7 +366,7 @@ def top(host=None, sort="cpu", interval=None):
 
 
 @runner.reporting
-def log(name=None, limit=50):
+def log(name=None, limit=50, since=None, before=None, user=None, verb=None):
     """
     Show what has changed guests and hosts: the verbs, with their callers and results, and the
     decisions of high availability (fences, restarts, states of hosts) with their reasons.
@@ -378,6 +378,11 @@ def log(name=None, limit=50):
 
     :param name: name of a guest or of a host, or a shell pattern; default: all
     :param limit: maximum number of entries
+    :param since: only later entries: an age (``30m``, ``12h``, ``2d``, ``1w``) or a time in UTC
+        (``2026-11-29``, ``2026-11-29T10:30``)
+    :param before: only earlier entries: the same
+    :param user: only entries of this user; a shell pattern
+    :param verb: only entries of this verb; a shell pattern
 
     :return: under ``log``: ``title``, ``table`` and ``entries``, the newest last: a list of
         dictionaries: ``time`` (UTC, when the verb ended), ``seconds``, ``user``, ``verb``,
@@ -391,10 +396,12 @@ def log(name=None, limit=50):
 
         salt-run virt.log
         salt-run virt.log web1 limit=10
+        salt-run virt.log since=2d user=anna verb='migrate*'
     """
-    user = access_check.requesting_user(__opts__)
-    limited = not access_check.may_all(__opts__, user, "log")
-    return activity.listing(__opts__, None if name is None else str(name), limit, limited)
+    caller = access_check.requesting_user(__opts__)
+    limited = not access_check.may_all(__opts__, caller, "log")
+    chosen = log_filter.parse(since, before, user, verb)
+    return activity.listing(__opts__, None if name is None else str(name), limit, limited, chosen)
 
 
 @runner.reporting

@@ -32,7 +32,7 @@ _GUEST, _CLOUD = _rule(GUEST, "name test"), _rule(CLOUD)
 RULES = {
     "list": _rule(LISTING, "host hyper quiet"), "query": _rule(LISTING, "host quiet"),
     "locate": _rule(GUEST, "name"), "vm_info": _rule(GUEST, "name quiet"),
-    "addresses": _rule(GUEST, "name"), "log": _rule(GUEST, "name limit"),
+    "addresses": _rule(GUEST, "name"), "log": _rule(GUEST, "name limit since before user verb"),
     "start": _GUEST, "shutdown": _rule(GUEST, "name test timeout"),
     "force_off": _GUEST, "pause": _GUEST,
     "resume": _GUEST, "reset": _GUEST, "reboot": _rule(GUEST, "name timeout test"),

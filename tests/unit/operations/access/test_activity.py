@@ -1,5 +1,6 @@
 """The log of what verbs have changed."""
 
+import datetime
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,8 +11,10 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations.access import activity, runner
 from saltvirt.operations.core import result
+from saltvirt.operations.inspect import log_filter
 from saltvirt.operations.inspect.activity import listing
 from saltvirt.operations.journal import activity_log
+from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.rights import confidential, verbs
 
 
@@ -95,6 +98,49 @@ def test_a_change_is_recorded_with_its_user_and_result(opts):
     assert [e["verb"] for e in entries(opts, "hv1")] == ["evacuate"]
     assert len(entries(opts, "web*")) == 3
     assert entries(opts, limit=1) == found[-1:]
+
+
+def test_entries_are_chosen_by_time_user_and_verb(opts, monkeypatch):
+    def recorded(stamp, user, verb):
+        entry = LogEntry(stamp, 0, user, verb, "web1", "hv1", True, "")
+        activity_log.append(opts, [entry])
+
+    def seen(**chosen):
+        words = {"since": None, "before": None, "user": None, "verb": None, **chosen}
+        log = listing(opts, None, 50, False, log_filter.parse(**words))["log"]
+        return [entry["verb"] for entry in log["entries"]]
+
+    monkeypatch.setattr(log_filter.time, "time", lambda: 1795953600.0)  # 2026-11-29T12:00Z
+    recorded("2026-11-27T23:59:59Z", "anna", "init")
+    recorded("2026-11-28T10:00:30Z", "bob", "migrate")
+    recorded("2026-11-29T11:30:00Z", "anna", "migrate_abort")
+    assert seen(since="1h") == seen(since="30m") == seen(since=" 45 m ") == ["migrate_abort"]
+    assert seen(since="1d") == ["migrate_abort"]
+    assert seen(since="1w") == seen(since="2026-11-27") == ["init", "migrate", "migrate_abort"]
+    assert seen(since="2026-11-28T10:00", before="2026-11-29") == ["migrate"]
+    assert seen(before=datetime.date(2026, 11, 28)) == seen(before="2026-11-28T10:00") == ["init"]
+    assert seen(since="2026-11-28 12:00:30+02:00", before="1d") == ["migrate"]
+    assert seen(user="anna") == ["init", "migrate_abort"]
+    assert seen(verb="virt.migrate*", user="b*") == ["migrate"]
+    assert listing(opts, "web1", 50, False, log_filter.parse("1m", None, None, None))["log"][
+        "title"] == "this master has recorded no such change of web1"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"since": "yesterday"}, r"since 'yesterday' is not an age \(30m, "),
+        ({"since": "5"}, "since '5' is not an age"),
+        ({"before": "2026-13-01"}, "before '2026-13-01'"),
+        ({"since": "1h", "before": "2h"}, "is not earlier than before"),
+        ({"user": True}, "user must be a name"),
+        ({"verb": ""}, "verb must be a name"),
+        ({"since": []}, r"since \[\] is not"),
+    ],
+)
+def test_a_mistyped_time_or_user_is_refused(words, why):
+    with pytest.raises(errors.InvalidInput, match=why):
+        log_filter.parse(**{"since": None, "before": None, "user": None, "verb": None, **words})
 
 
 def test_what_changed_nothing_is_not_recorded(opts):
