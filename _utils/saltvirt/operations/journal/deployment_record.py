@@ -91,7 +91,7 @@ def _remove_oldest(opts: file_lock.Opts) -> None:
 
 
 def _folder(opts: file_lock.Opts) -> Path:
-    return Path(opts["cachedir"]) / "virt" / "deployments"
+    return Path(opts["cachedir"]) / "virt" / "deployed"
 
 
 def _path(opts: file_lock.Opts, name: str) -> Path:

@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations.create import deploy
 from saltvirt.operations.inspect import deployments
-from saltvirt.operations.journal import deployment_record, location_cache
+from saltvirt.operations.journal import deployment_record, location_cache, lock
 from saltvirt.placement import policy
 from tests.unit.operations.create.test_deploy import Cloud
 
@@ -117,6 +117,18 @@ def test_a_deployment_whose_guests_are_gone_is_forgotten_after_a_month(tmp_path)
     cloud.down = set()
     assert deployments.listing(cloud, None)["deployments"]["title"] == "no deployments"
     assert not deployment_record.read_all(cloud.opts)
+
+
+def test_a_record_replaces_no_lock(tmp_path):
+    """A lock that is held is a file that must stay."""
+    opts = {"cachedir": str(tmp_path)}
+    with lock.deployment(opts, "shop"):
+        locks = {path: path.stat().st_ino for path in tmp_path.rglob("*") if path.is_file()}
+        record = deployment_record.DeploymentRecord("shop", "", "ann", False, {})
+        deployment_record.store(opts, record)
+        assert list(deployment_record.read_all(opts)) == ["shop"]
+        assert locks
+        assert {path: path.stat().st_ino for path in locks} == locks
 
 
 def test_records_are_limited(tmp_path, monkeypatch):
