@@ -242,6 +242,19 @@ def run_with_timeout(seconds: float, function: Callable[..., _T], *args: object)
     return result
 
 
+# what libvirt reports about a TLS connection -> the state that mends it
+_REMEDIES = {
+    "Cannot read CA certificate": "this host has no certificates: apply libvirt.keys to it",
+    "Connection refused": "its TLS socket does not listen: apply libvirt.service to it",
+}
+
+
+def _remedy(uri: str | None, reason: str) -> str:
+    if "+tls:" not in (uri or ""):
+        return ""
+    return next((f"; {text}" for message, text in _REMEDIES.items() if message in reason), "")
+
+
 def _open_with_timeout(settings: Connection) -> libvirt.virConnect:
     endpoint = settings.uri or "the default libvirt"
     try:
@@ -250,8 +263,9 @@ def _open_with_timeout(settings: Connection) -> libvirt.virConnect:
         keep_events_running()
         conn = run_with_timeout(settings.timeout_s, _open, settings)
     except libvirt.libvirtError as exc:
+        reason = exc.get_error_message() or str(exc)
         raise errors.ConnectionFailed(
-            f"cannot connect to {endpoint}: {exc.get_error_message() or exc}"
+            f"cannot connect to {endpoint}: {reason}{_remedy(settings.uri, reason)}"
         ) from exc
     except TimeoutError:
         hint = "does libvirtd hang?"

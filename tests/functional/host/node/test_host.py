@@ -1,12 +1,17 @@
 """The description of the host with libvirt's test driver; tests/integration has real
 hypervisors."""
 
+import re
+import socket
+
 import pytest
 
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
 from salt.exceptions import CommandExecutionError
+
+from saltvirt.pki.common import certs
 
 
 def test_node_info_by_its_names(virt, conn):
@@ -64,6 +69,25 @@ def test_a_typo_is_refused_and_a_missing_daemon_named(virt, function):
         virt[f"virt.{function}"](conection="test:///default")
     with pytest.raises(CommandExecutionError, match=r"cannot connect to qemu\+unix:///system"):
         virt[f"virt.{function}"](connection="qemu+unix:///system?socket=/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("certificates", "remedy"),
+    [
+        (False, "; this host has no certificates: apply libvirt.keys to it"),
+        (True, "; its TLS socket does not listen: apply libvirt.service to it"),
+    ],
+)
+def test_without_certificates_or_socket_it_names_the_state(virt, tmp_path, certificates, remedy):
+    if certificates:
+        key = certs.new_key()
+        ca = certs.self_signed(key, certs.subject("ca"), 1, certs.utcnow())
+        (tmp_path / "cacert.pem").write_bytes(certs.cert_pem(ca))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        uri = f"qemu+tls://127.0.0.1:{free.getsockname()[1]}/system?pkipath={tmp_path}"
+        with pytest.raises(CommandExecutionError, match=f"{re.escape(remedy)}$"):
+            virt["virt.node_info"](connection=uri)
 
 
 def test_the_grain_and_what_says_so(virt):
