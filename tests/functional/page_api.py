@@ -303,6 +303,25 @@ class Api(http.server.ThreadingHTTPServer):
                  for name, guests in self.hosts.items()}  # fmt: skip
         return {"volumes": {"hosts": found}}
 
+    def do_deployments(self, _arguments):
+        name, one = next(iter(self.hosts["hyper1"].items()))
+        there = {"status": "present", "listed": True, "created_by_deployment": True,
+                 "host": "hyper1", "state": one["state"], "cpu": one["cpu"], "memory_mib": 2048,
+                 "size_bytes": 8 << 30, "image": "salt://debian.qcow2", "reason": None}  # fmt: skip
+        gone = {**there, "status": "missing", "host": None, "state": None, "size_bytes": None,
+                "reason": HOSTILE}  # fmt: skip
+        counts = {"present": 1, "missing": 1, "unknown": 0, "to_remove": 0, "kept": 0}
+        shop = {
+            "result": False, "comment": "", "time": "2026-11-27T20:00:00Z", "user": "ops",
+            "remove": False, "counts": counts, "guests": {name: there, "web9": gone},
+        }  # fmt: skip
+        lab = {
+            **dict.fromkeys(("result", "time", "user", "remove")), "comment": "",
+            "counts": {**counts, "missing": 0}, "guests": {name: {**there, "listed": None}},
+        }  # fmt: skip
+        return {"deployments": {"deployments": {"shop": shop, HOSTILE: lab},
+                                "unreachable": {"hyper9": "down"}}, "retcode": 1}  # fmt: skip
+
     def do_volume_delete(self, arguments):
         host, about = arguments["host"], f"{arguments['pool']}/{arguments['volume']}"
         if arguments.get("test"):

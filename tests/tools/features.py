@@ -49,7 +49,7 @@ FEATURES = {
             "_*/virt_console.py", "_engines/virt_reach.py", "formulas/virt/page",
             "docs/how-to/consoles.md", "docs/how-to/web.md", "docs/static/page-*",
             "tests/*/console", "tests/*/web", "tests/integration/test_page*.py",
-            "tests/integration/test_reach*.py", "tests/bench/page.py",
+            "tests/integration/test_reach*.py", "tests/bench/page*.py",
         ),
     ),
     "metrics": Feature(

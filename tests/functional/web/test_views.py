@@ -20,8 +20,8 @@ from tests.functional.web.test_page import (  # noqa: F401
     pytestmark,
 )
 
-VIEWS = ("deploy", "images", "networks", "storage", "jobs", "health", "ha", "maintenance",
-         "rebalance")  # fmt: skip
+VIEWS = ("deploy", "deployments", "images", "networks", "storage", "jobs", "health", "ha",
+         "maintenance", "rebalance")  # fmt: skip
 
 
 def view(page, name):
@@ -245,6 +245,24 @@ def test_networks_pools_and_images_show_their_use(inside, api):
     )  # fmt: skip
 
 
+def test_deployments_show_which_guests_are_missing(inside, api):
+    guest = next(iter(api.hosts["hyper1"]))
+    view(inside, "deployments")
+    inside.until_text("hyper9: down", "main .bad")
+    rows = [one.text for one in inside.all("tbody tr")]
+    assert rows[0].startswith(f"{HOSTILE} 1 present") and "missing" not in rows[0]
+    assert "1 present 1 missing" in rows[1] and rows[1].endswith("ops failed")
+    inside.driver.find_element("link text", "shop").click()
+    inside.until_text("are kept", "main")
+    assert inside.run("return location.hash") == "#deployments/shop"
+    rows = {one.text.split()[0]: one.text for one in inside.all("tbody tr")}
+    assert rows["web9"].endswith(HOSTILE) and "missing" in rows["web9"]
+    assert "present hyper1" in rows[guest]
+    assert [one.text for one in inside.all("tbody a")] == [guest]
+    inside.driver.back()
+    inside.until(lambda: len(inside.all("tbody tr")) == 2, "all deployments")
+
+
 def test_a_volume_that_no_guest_uses_is_deleted_after_a_question(inside, api):
     view(inside, "storage")
     inside.fill("#find", "hyper2 images")
@@ -268,6 +286,7 @@ def test_a_volume_that_no_guest_uses_is_deleted_after_a_question(inside, api):
 
 
 EMPTY = {
+    "deployments": ({"deployments": {"deployments": {}, "unreachable": {}}}, "No deployments"),
     "networks": ({"networks": {"hosts": {"h": {"networks": {}, "bridges": {}}}}}, "No networks"),
     "storage": ({"pools": {"hosts": {"h": {"pools": {}}}}}, "No storage pools"),
     "images": ({"images": {"hosts": {"h": {"images": {}}}, "master": []}}, "No images"),

@@ -27,11 +27,12 @@ export function health_view({ ended }) {
   const cards = CARDS.map(([title, fun, read, more]) => {
     const body = h("div", { class: "body" }, h("p", { class: "none" }, "not queried yet"));
     const mark = h("span", { class: "badge" }, "…");
-    const again = button("Refresh", () => look(), "quiet", { "aria-label": `Refresh: ${title}` });
+    let busy = false;
+    const again = button("Refresh", () => { if (!busy) look(); }, "quiet", { "aria-label": `Refresh: ${title}` });
     const element = h("section", { class: "panel" }, h("header", null,
       h("h2", null, more ? h("a", { href: href(more) }, title) : title), mark, again), body);
     async function look() {
-      again.disabled = true;
+      busy = true;
       let found;
       try {
         found = judged(await call(fun), read);
@@ -39,7 +40,7 @@ export function health_view({ ended }) {
         if (exc instanceof LoggedOut) { ended(exc.message); return; }
         found = { mark: UNKNOWN, text: exc.message };
       }
-      again.disabled = false;
+      busy = false;
       const [word, kind] = found.mark;
       mark.className = `badge ${kind}`;
       mark.textContent = word;

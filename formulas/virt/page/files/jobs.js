@@ -2,7 +2,7 @@
 
 import { call, LoggedOut } from "./api.js";
 import { button, fill, h, table, update } from "./dom.js";
-import { clock, counted, fits, refused } from "./model.js";
+import { clock, counted, fits, refused, stamp } from "./model.js";
 import { phases } from "./progress.js";
 import { href } from "./router.js";
 import { state } from "./store.js";
@@ -16,7 +16,7 @@ export function jobs_view(page) {
   const running = h("ol", { class: "jobs" });
   const past = h("div");
   const when = h("span", { class: "none" });
-  const again = button("Refresh", () => look(), "quiet", { "aria-label": "Refresh: finished jobs" });
+  const again = button("Refresh", () => { if (!busy) look(); }, "quiet", { "aria-label": "Refresh: finished jobs" });
   const element = h("section", { class: "sheet" },
     h("header", null, h("h3", null, "Running")), running,
     h("header", null, h("h3", null, "Finished"), when, again), past);
@@ -26,10 +26,11 @@ export function jobs_view(page) {
   let finished = -1;
   let words = "";
   let timer = 0;
+  let busy = false;
 
   async function look() {
     at = Date.now();
-    again.disabled = true;
+    busy = true;
     try {
       const found = await call("log", { limit: LAST });
       why = refused(found);
@@ -39,7 +40,7 @@ export function jobs_view(page) {
       if (exc instanceof LoggedOut) { page.ended(exc.message); return; }
       [entries, why] = [null, exc.message];
     } finally {
-      again.disabled = false;
+      busy = false;
     }
     draw_past();
   }
@@ -48,7 +49,7 @@ export function jobs_view(page) {
     const own = [...state.jobs.values()].filter((one) => one.result !== undefined).reverse();
     if (entries) {
       fill(past, past_table(entries.filter((one) => !words || fits(words, ...Object.values(one).map(String))).reverse()));
-    } else if (at && !again.disabled) {
+    } else if (at && !busy) {
       fill(past, h("p", { class: "none" }, `The master's log cannot be read${why ? `: ${why}` : ""}. These are the jobs since the page was opened.`),
         own.length ? h("ol", { class: "jobs" }, own.map(job_line)) : h("p", { class: "none" }, "No jobs yet."));
     } else {
@@ -66,7 +67,7 @@ export function jobs_view(page) {
       if (ended !== finished && finished >= 0) {
         clearTimeout(timer);
         timer = setTimeout(look, SOON_MS);
-      } else if (Date.now() - at > FRESH_MS && !again.disabled) {
+      } else if (Date.now() - at > FRESH_MS && !busy) {
         look();
       }
       if (ended !== finished || wanted !== words) {
@@ -86,14 +87,6 @@ function past_table(entries) {
     stamp(one.time), String(one.verb || ""), one.guest ? h("a", { href: href("guest", String(one.guest)) }, String(one.guest)) : "",
     String(one.host || ""), String(one.user || ""), took(one.seconds), result(one), String(one.comment || ""),
   ])], `${counted(entries.length, "finished job")}`);
-}
-
-/** A time of the log: of day, with the date if it is not today. */
-function stamp(text) {
-  const time = new Date(text);
-  if (Number.isNaN(time.getTime())) return String(text || "");
-  const is_today = time.toDateString() === new Date().toDateString();
-  return is_today ? clock(time) : `${time.toLocaleDateString([], { month: "short", day: "numeric" })} ${clock(time)}`;
 }
 
 function took(seconds) {

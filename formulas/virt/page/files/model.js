@@ -115,6 +115,14 @@ export function fits(words, ...texts) {
 /** The time of day of a timestamp. */
 export const clock = (when) => new Date(when).toLocaleTimeString([], { hour12: false });
 
+/** A time that the master has recorded: of day, with the date if it is not today. */
+export function stamp(text) {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime())) return String(text || "");
+  const is_today = time.toDateString() === new Date().toDateString();
+  return is_today ? clock(time) : `${time.toLocaleDateString([], { month: "short", day: "numeric" })} ${clock(time)}`;
+}
+
 const ON = ["running", "idle", "blocked", "paused", "pmsuspended"];
 
 /** Whether a guest in that state has a process of QEMU. */

@@ -42,13 +42,15 @@ export function sheet(title, about, fun, content, page) {
 
   return {
     element, look,
+    /** Draw the content again, of the same answer. */
+    redraw() { if (data) hold(body, () => fill(body, content(data, words))); },
     /** Show the result of an operation. */
     say(outcome) { say(said, outcome); },
     draw(_hosts, wanted) {
       const is_new = wanted !== words;
       words = wanted;
       if (Date.now() - at > FRESH_MS && !busy) look();
-      else if (is_new && data) fill(body, content(data, words));
+      else if (is_new) this.redraw();
     },
   };
 }

@@ -20,7 +20,7 @@ const LONGEST_MS = 2 ** 31 - 1;
 // functions of the runner that change nothing
 const READING = new Set(["list", "query", "locate", "vm_info", "addresses", "snapshots", "watch", "host_info", "versions",
   "next_host", "explain", "capacity", "networks", "pools", "volumes", "images", "top", "log", "migratable",
-  "migrate_unfinished", "backups", "backup_ls", "metrics", "certs", "owners", "ha_status", "ha_simulate", "display",
+  "migrate_unfinished", "backups", "backup_ls", "metrics", "certs", "owners", "deployments", "ha_status", "ha_simulate", "display",
   "screenshot", "help", "ticket"]);
 
 export const state = { hosts: [], at: 0, error: "", live: false, engine: false, jobs: new Map(), disarmed: false };

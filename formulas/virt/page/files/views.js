@@ -4,6 +4,7 @@
 // `show(parts, query)` and `leave()`, which are called when the location leads to it or away.
 
 import { deploy_view } from "./deploy.js";
+import { deployments_view } from "./deployments.js";
 import { guest_view } from "./guest.js";
 import { guests_view } from "./guests.js";
 import { health_view } from "./health.js";
@@ -25,6 +26,7 @@ export const VIEWS = {
   guests: { label: "Guests", group: "Cloud", make: guests_view },
   guest: { label: "Guest", of: "guests", make: guest_view },
   deploy: { label: "Deploy", group: "Cloud", make: deploy_view, verb: "init" },
+  deployments: { label: "Deployments", group: "Cloud", make: deployments_view, verb: "deployments" },
   images: { label: "Images", group: "Resources", make: images_view, verb: "images" },
   networks: { label: "Networks", group: "Resources", make: networks_view, verb: "networks" },
   storage: { label: "Storage", group: "Resources", make: storage_view, verb: "pools" },
