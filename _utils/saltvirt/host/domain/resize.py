@@ -18,6 +18,7 @@ from saltvirt.host.provision import admission
 from saltvirt.host.storage import answers, files, pool_source, usage
 from saltvirt.images import chain, confined, inspect
 from saltvirt.placement import facts
+from saltvirt.rights import confidential
 from saltvirt.units import human_bytes
 from saltvirt.xml.devices.disk import Disk
 from saltvirt.xml.domain.domain import Domain
@@ -145,7 +146,9 @@ def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str)
     used = usage.read(conn, dom.UUIDString(), images=False)
     users = used.users_of(usage.keys_of(conn, path))
     if users:
-        raise errors.Refused(f"cannot grow {path}: {', '.join(users)} uses it too")
+        raise errors.Refused(
+            f"cannot grow {path}: {confidential.sensitive_names(users)} uses it too"
+        )
 
 
 def _volume(conn: libvirt.virConnect, path: str) -> libvirt.virStorageVol | None:
@@ -189,12 +192,18 @@ def _check_capacity(
 
 def target_of(dom: libvirt.virDomain, disk: str) -> str:
     """Return the target of a disk that is given by its target, or by its name in the guest's
-    record."""
+    record: the current one if the disk has another target at the next start."""
     stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
-    if any(existing.target == disk for existing in stored.disks):
-        return disk
-    names = identity.disk_names(stored)
-    return next((target for target, name in names.items() if name == disk), disk)
+    target = disk
+    if all(existing.target != disk for existing in stored.disks):
+        names = identity.disk_names(stored)
+        target = next((target for target, name in names.items() if name == disk), disk)
+    running = [*Domain.fromstring(dom.XMLDesc(0)).disks] if dom.isActive() else []
+    if any(existing.target == target for existing in running):
+        return target
+    places = [disk_locations(existing) for existing in stored.disks if existing.target == target]
+    moving = (existing for existing in running if places and disk_locations(existing) & places[0])
+    return next((existing.target or target for existing in moving), target)
 
 
 def grow(

@@ -18,6 +18,7 @@ from saltvirt.host.domain import addresses, overview, resize
 from saltvirt.host.inspect import guest_details
 from saltvirt.host.migration import api
 from saltvirt.host.node import running_guests
+from saltvirt.rights import confidential
 from tests.functional import asking
 from tests.functional.conftest import load
 from tests.functional.daemon import libvirtd  # noqa: F401 - a fixture
@@ -425,10 +426,14 @@ def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
     other = DISKS.replace("<name>disks", "<name>other").replace("<shareable/>", "")
     conn.defineXML(other)
     assert resize.refuse_shared(conn, dom, "vdb") is None
-    with pytest.raises(
-        errors.Refused, match=r"^refused: cannot grow /both\.raw: disks uses it too"
+    with (
+        confidential.collect() as redactions,
+        pytest.raises(
+            errors.Refused, match=r"^refused: cannot grow /both\.raw: disks uses it too"
+        ),
     ):
         resize.refuse_shared(conn, conn.lookupByName("other"), "vdb")
+    assert confidential.redact("disks uses it", redactions) == "somebody uses it"
 
 
 # -- what the runner asks of a host, and what it tells -------------------------------------------
@@ -455,9 +460,8 @@ def test_who_uses_what_lies_on_shared_storage(virt, conn):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"reason": " "}, "reason must be a text that is not empty"),
-        ({"reason": ["x"]}, "reason must be a text that is not empty"),
-        ({"reason": "x" * 201}, "reason has more than 200 characters"),
+        ({"reason": " "}, "reason is missing: give the reason"),
+        ({"reason": ["x"]}, "reason is missing: give the reason"),
         ({"reason": "disks", "guests": "web1"}, "guests must be a list of names"),
         ({"reason": "disks", "guests": ["web1", 7]}, "guests must be a list of names"),
         ({"off": True, "guests": {"web1": 1}}, "guests must be a list of names"),
