@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from saltvirt import errors
 from saltvirt.host.connection import libvirt, translate
+from saltvirt.host.domain.addresses import has_agent
 
 # timeout of the freeze; a query for addresses would leave it at 2 s
 _FREEZE_TIMEOUT_S = 30
@@ -17,6 +18,18 @@ _THAW_TIMEOUT_S, _RETRY_S = 30, 1
 _TIMEOUT_ERRORS = ("VIR_ERR_AGENT_UNRESPONSIVE", "VIR_ERR_AGENT_UNSYNCED",
 "VIR_ERR_AGENT_COMMAND_TIMEOUT",
          "VIR_ERR_OPERATION_TIMEOUT")  # fmt: skip
+
+
+def require_agent(domain: libvirt.virDomain) -> None:
+    """Raise Refused if no agent in the guest can freeze the file systems: libvirt would wait for
+    it, and could not say whether they are frozen."""
+    if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+        raise errors.Refused(f"quiesce: {domain.name()} is paused: resume it, or leave quiesce out")
+    if not has_agent(domain):
+        raise errors.Refused(
+            f"quiesce: the guest agent of {domain.name()} is not connected: start it in the guest, "
+            "or leave quiesce out"
+        )
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -127,6 +127,36 @@ def refuse_without_disks(
                     f"{disk.target} again, or give the snapshot up with 'virsh snapshot-delete "
                     f"{guest} {item.name} --metadata', which leaves all files as they are"
                 )
+
+
+def refuse_moving_disks(
+    conn: libvirt.virConnect,
+    domain: libvirt.virDomain,
+    action: str,
+    targets: Collection[str] | None = None,
+) -> None:
+    """Raise Refused if a disk of the running guest will have another target or file at its next
+    start, or leave.
+
+    libvirt changes the layers of the running guest, and those of its definition only at the same
+    target: the next start would use a file without the latest data, or one that was deleted.
+    action: the refused operation. targets: of the disks concerned; None: all, and the operation is
+    possible after the next start.
+    """
+    trees = files.trees(domain)
+    if conn.getType() != DRIVER or len(trees) < 2:
+        return
+    stored = {disk.target: disk.location for disk in _disks(conn, trees[1])}
+    for disk in _disks(conn, trees[0]):
+        if targets is not None and disk.target not in targets:
+            continue
+        if stored.get(disk.target) != disk.location:
+            restart = ", or shut it down and start it" if targets is None else ""
+            raise errors.Refused(
+                f"cannot {action} {domain.name()}: its disk {disk.target} ({disk.location}) has "
+                f"another target or file at the next start, or none: undo that change{restart} "
+                "first"
+            )
 
 
 def _is_same_disk(

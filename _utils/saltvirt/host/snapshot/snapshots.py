@@ -154,8 +154,7 @@ def plan_create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) 
 
 
 def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _SnapshotPlan:
-    description = values.short(values.DESCRIPTION_CHARS)
-    parts = {"name": values.label, "suffix": values.label, "description": description}
+    parts = {"name": values.label, "suffix": values.label, "description": values.text}
     for field, parse in parts.items():
         if getattr(request, field):
             parse(getattr(request, field), field)
@@ -179,8 +178,12 @@ def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _Sn
     rules.refuse_unknown(guest_facts)
     choice = rules.choose(guest_facts, tree, request.disk_only, request.quiesce)
     rules.refuse_name(name, choice)
-    if not choice.external:
+    if choice.external:
+        reader.refuse_moving_disks(conn, domain, "take a snapshot of")
+    else:
         internal_check.refuse_taken(conn, guest_facts.disks, name)
+    if request.quiesce and conn.getType() == reader.DRIVER:
+        quiesce.require_agent(domain)
     disks = tuple(_layers(guest_facts, name, request.images_dir)) if choice.external else ()
     room_notes = _room_notes(conn, domain, guest_facts, choice, disks)
     unsaved = snapshot_state.unsaved(conn, domain)
@@ -339,8 +342,10 @@ def _plan_deletion(
     to_delete = {*(tree.newest_first() if everything else rules.check_names(guest, names, tree))}
     to_delete = tree.with_children(to_delete) if children else to_delete
     order = rules.deletion_order(reader.guest(conn, domain), tree, to_delete)
+    layered = {disk.target for name in order for disk in tree[name].disks if disk.layer}
     if any(tree[name].external for name in order):
         saved_memory.refuse(domain, "delete snapshots of")
+        reader.refuse_moving_disks(conn, domain, "delete snapshots of", layered)
     changed = [tree[name] for name in order]
     reader.refuse_without_disks(conn, domain, changed, "delete snapshots of")
     return domain, tree, order
