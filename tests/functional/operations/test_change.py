@@ -12,11 +12,14 @@ import pytest
 libvirt = pytest.importorskip("libvirt")
 pytest.importorskip("salt")
 
+from salt.exceptions import CommandExecutionError
+
 from saltvirt import errors
 from saltvirt.fleet.answer import Answer
 from saltvirt.images import cache
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.xml.domain.domain import Domain
+from saltvirt.xml.domain.metadata import NAMESPACE
 from tests.functional.cloud import Fleet
 from tests.functional.conftest import REPOSITORY, load
 from tests.functional.daemon import libvirtd  # noqa: F401
@@ -248,6 +251,52 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
     assert Path(own).exists()
     assert cloud.call("detach", "system", force=True).result is True
     assert [disk.target for disk in Domain.fromstring(xml(cloud)[1]).disks] == ["vdc"]
+
+
+def test_a_disk_that_moves_at_the_next_start_is_neither_layered_nor_merged(cloud):
+    """libvirt would store the new file only for a disk at the same target: the next start would use
+    a file without the latest data, or one that is gone."""
+    snapshot, delete = cloud.modules["virt.snapshot"], cloud.modules["virt.delete_snapshots"]
+    assert cloud.call("attach", "data", size=8).result is True
+    for test in (True, False):
+        told = cloud.call("attach", "data", size=8, model="usb", test=test)
+        assert told.result is False and "has a disk data already" in told.comment
+    snapshot("g1", "before", disk_only=True)
+    moved = cloud.call("update", disks=[{"name": "data", "model": "sata"}])
+    assert f"disk sda (none now, then {cloud.images}/g1_data.before)" in moved.pending
+    for test in (True, False):
+        for act in (
+            lambda: snapshot("g1", "after", disk_only=True, test=test),  # noqa: B023
+            lambda: delete("g1", "before", test=test),  # noqa: B023
+        ):
+            with pytest.raises(CommandExecutionError, match=r"disk vdb .* another target or file"):
+                act()
+    assert cloud.call("resize", "data", 12, test=True).result is None
+    assert cloud.call("resize", "data", 12).result is True
+    cloud.call("update", disks=[{"name": "data", "model": "virtio", "target": "vdb"}])
+    delete("g1", "before")
+    cloud.dom.destroy()
+    cloud.dom.create()
+    assert [Path(disk.source.file).name for disk in Domain.fromstring(xml(cloud)[0]).disks] == [
+        "g1_system.qcow2", "g1_data.qcow2",
+    ]  # fmt: skip
+    assert cloud.dom.blockInfo("vdb")[0] == 12 * MIB
+
+
+def test_a_guest_of_others_gets_a_disk_and_no_frozen_snapshot_without_an_agent(cloud):
+    cloud.dom.destroy()
+    metadata = libvirt.VIR_DOMAIN_METADATA_ELEMENT
+    cloud.dom.setMetadata(metadata, None, None, NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+    given = {"disks": [{"name": "data", "size": 8}]}
+    assert "whose name is not recorded: vda" in cloud.call("update", **given).comment
+    assert cloud.call("attach", "data", size=8, test=True).result is None
+    assert [*cloud.call("attach", "data", size=8).changes] == ["disks:vdb"]
+    gone = cloud.call("attach", "raw", existing=True)
+    assert f"{cloud.images}/g1_raw.qcow2 does not exist on this host" in gone.comment
+    cloud.dom.create()
+    for test in (True, False):
+        with pytest.raises(CommandExecutionError, match="guest agent of g1 is not connected"):
+            cloud.modules["virt.snapshot"]("g1", "q", quiesce=True, test=test)
 
 
 def test_an_interface_is_attached_and_detached_beside_the_others(cloud):

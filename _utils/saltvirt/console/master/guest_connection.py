@@ -99,7 +99,7 @@ def context(connection: GuestConnection) -> ssl.SSLContext:
 
 def connect(connection: GuestConnection) -> ssl.SSLSocket:
     """Connect to the guest's device. Raises OperationFailed with the hypervisor's reason if it
-    refuses, InUse if another client is connected, ConnectionFailed if it is unreachable."""
+    refuses, ConnectionFailed if it is unreachable."""
     try:
         raw_socket = socket.create_connection(
             (connection.address, connection.port), CONNECT_TIMEOUT_S
@@ -113,10 +113,10 @@ def connect(connection: GuestConnection) -> ssl.SSLSocket:
     except OSError as exc:
         line.close()
         raise unreachable(connection, exc) from exc
-    error = refusal(connection, first_line)
-    if error is not None:
+    reason = refusal(first_line)
+    if reason is not None:
         line.close()
-        raise error
+        raise errors.OperationFailed(f"{connection.host}: {reason}")
     line.settimeout(None)
     return line
 
@@ -129,15 +129,14 @@ def unreachable(connection: GuestConnection, exc: Exception) -> errors.Connectio
     )
 
 
-def refusal(connection: GuestConnection, first_line: bytes) -> errors.OperationFailed | None:
-    """The error for a client that the hypervisor refuses; None if it accepts."""
-    if first_line == reach.ACCEPTED:
+def refusal(first_line: bytes) -> str | None:
+    """Why the hypervisor refuses the client; None if it accepts."""
+    if first_line == b"ok\n":
         return None
-    text = first_line.decode(errors="replace").strip()
-    kind = reach.InUse if text.startswith(reach.IN_USE) else errors.OperationFailed
-    reason = text.removeprefix(reach.IN_USE).removeprefix(reach.REFUSED)
-    reason = reason or "the connection was closed without a message"
-    return kind(f"{connection.host}: {reason}")
+    return (
+        first_line.decode(errors="replace").removeprefix("no ").strip()
+        or "the connection was closed without a message"
+    )
 
 
 def _read_line(line: ssl.SSLSocket) -> bytes:

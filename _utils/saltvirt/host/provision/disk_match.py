@@ -265,7 +265,12 @@ class DiskMatch:
                 )
 
     def _refuse_unclear(self, spec: DiskSpec) -> None:
-        """Raise InvalidInput if a new disk may be an existing one whose name is not recorded."""
+        """Raise InvalidInput if a new disk may be an existing one whose name is not recorded.
+
+        ``existing: False`` says that it is new.
+        """
+        if spec.existing is False:
+            return
         known_targets = {*self.names, *self.targets.values()}
         unnamed = [disk for disk in self.actual.disks if disk.target not in known_targets]
         unclear = [disk for disk in unnamed if not disk.removable_medium]
@@ -276,7 +281,8 @@ class DiskMatch:
             raise errors.InvalidInput(
                 f"disk {spec.name}: it may be a disk that {self.guest} already has and whose "
                 f"name is not recorded: {', '.join(locations)}. List that disk too, with a name "
-                f"and its target, such as {{name: system, target: {unclear[0].target}}}"
+                f"and its target, such as {{name: system, target: {unclear[0].target}}}; if "
+                f"{spec.name} is new, give it existing: False"
             )
 
     def _is_own(self, disk: Disk) -> bool:

@@ -148,6 +148,11 @@ def plan_disk(
                 f"disk {spec.name}: {spec.source_file} does not exist {pool_text}; with a "
                 "size it is created"
             )
+        if spec.existing and build.path:
+            raise errors.NotFound(
+                f"disk {spec.name}: {build.path} does not exist on this host: give the format or "
+                "the source of the disk"
+            )
         raise errors.InvalidInput(f"disk {spec.name}: size is missing")
     if build.make and build.path:
         mount_guard.refuse_unmounted(os.path.dirname(build.path))

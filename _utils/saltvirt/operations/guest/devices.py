@@ -90,6 +90,8 @@ class AttachDisk(_DeviceChange):
         overcommit: bool | None = None,
     ) -> None:
         self.disk = {word: value for word, value in disk.items() if value is not None}
+        if "size" in self.disk:
+            self.disk.setdefault("existing", False)
         super().__init__(fleet, name, {"disks": [self.disk]}, overcommit)
 
     def _validate(self) -> None:
@@ -114,7 +116,11 @@ class AttachDisk(_DeviceChange):
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         disks = [item for item in planned.changes if item.path.startswith("disks:")]
-        if not _added(planned, _DISK) and (disks or planned.warnings):
+        replaced = [item for item in disks if _DISK.fullmatch(item.path)]
+        added = {item.new for item in replaced if item.old is None}
+        # with another bus, a disk that the guest has would get another target
+        moves = any(item.new is None and item.old in added for item in replaced)
+        if moves or (not added and (disks or planned.warnings)):
             text = "; ".join(planned.warnings) or "virt.resize grows it, virt.update changes it"
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has a disk {self.disk['name']} already: {text}"

@@ -105,12 +105,13 @@ export function console_view(guest, kind, force = false) {
     if (before && before.isConnected) before.focus();
   }
 
-  function over(why, in_use = false) {
+  function over(why) {
     inner = null;
     said.textContent = `${why}.`;
     said.classList.add("bad");
+    const others = kind === "serial" && why.includes(" is in use");
     fill(extra, button("Again", () => { shut(); console_view(guest, kind); }, "primary"),
-      in_use ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
+      others ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
     if (is_open) leave.focus();
   }
 
@@ -148,7 +149,7 @@ export function console_view(guest, kind, force = false) {
   for (const one of beside) one.inert = true;
   document.body.append(made);
   made.show();
-  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "the connection failed", exc.in_use === true));
+  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "the connection failed"));
   return made;
 }
 
