@@ -428,9 +428,7 @@ def test_a_disk_that_two_guests_share_on_purpose_may_grow_and_another_not(conn):
     assert resize.refuse_shared(conn, dom, "vdb") is None
     with (
         confidential.collect() as redactions,
-        pytest.raises(
-            errors.Refused, match=r"^refused: cannot grow /both\.raw: disks uses it too"
-        ),
+        pytest.raises(errors.Refused, match=r"^refused: cannot grow /both\.raw: disks uses it too"),
     ):
         resize.refuse_shared(conn, conn.lookupByName("other"), "vdb")
     assert confidential.redact("disks uses it", redactions) == "somebody uses it"
