@@ -39,13 +39,14 @@ publish: ## push the branch that masters list: make publish REMOTE=URL
 	@test -n "$(REMOTE)" || { echo "make publish REMOTE=URL [BRANCH=published]"; exit 2; }
 	python3 -m tests.lab.publish "$(REMOTE)" $(or $(BRANCH),published)
 
-bench: ## ratios against peers and floors: placement, a deployment of 1,000 guests, images, what high availability costs a master of 100 hosts; query, 20 minions and virt.migrate in a lab of its own, virt.init of 40 guests in another
+bench: ## ratios against peers and floors: placement, a deployment of 1,000 guests, images, what high availability costs a master of 100 hosts, the page with 2,000 guests in a browser; query, 20 minions and virt.migrate in a lab of its own, virt.init of 40 guests in another
 	$(LAB) bench highstate
 	$(LAB) bench placement
 	$(LAB) bench deploy
 	$(LAB) bench images
 	$(LAB) bench ha_cost
 	$(LAB) bench verbs
+	$(LAB) bench page_browser
 	$(LAB) --name bench up 2
 	$(LAB) --name bench sync >/dev/null
 	$(LAB) bench query bench && $(LAB) bench minions bench && $(LAB) bench migrate bench; \

@@ -9,7 +9,7 @@ import { href, here, keep } from "./router.js";
 import { act } from "./store.js";
 import { guest_usage, latest, sample } from "./usage.js";
 
-const MORE_ROWS = 200;
+const MORE_ROWS = 100;
 const KEY = "salt-virt-guest-columns";
 
 /** Columns: [label, value to sort by, content, whether it is shown by default]. */

@@ -11,6 +11,7 @@ import { go, href } from "./router.js";
 import { host_usage, latest, sample, series } from "./usage.js";
 
 const RATIO = 2.4;
+const SLICE_MS = 12;
 const PARTS = { both: "map and names", map: "map", list: "names" };
 const ZOOMS = { small: "small", medium: "medium", large: "large" };
 const [PARTS_KEY, ZOOM_KEY] = ["salt-virt-hosts-show", "salt-virt-hosts-size"];
@@ -39,41 +40,73 @@ export function hosts_view(page) {
   grid.addEventListener("keydown", (event) => arrows(event, grid));
   grid.addEventListener("dragend", () => let_go(grid, drag));
 
+  let later = 0;
+
   function draw(hosts, words) {
     sample().catch((exc) => { if (exc instanceof LoggedOut) page.ended(exc.message); });
-    const most = Math.max(1, ...hosts.map((one) => one.memory));
-    const shown = [];
-    for (const host of hosts) {
-      const print = JSON.stringify([{ ...host, disk: null, disk_used: null }, most]);
-      let box = boxes.get(host.name);
-      if (!box || box.print !== print) {
-        const made = host_box(host, most, on, drag);
-        if (box) keep_focus(box.element, made);
-        box = { print, element: made, host };
-        boxes.set(host.name, box);
-      }
-      draw_usage(box, host);
-      const whole = !words || fits(words, host.name, host.error, host.maintenance);
-      let found = whole;
-      for (const tile of box.element.querySelectorAll(".tile.guest, .lost li, .names li")) {
-        const hit = whole || fits(words, tile.dataset.name, tile.dataset.state);
-        tile.classList.toggle("dim", !hit);
-        found = found || hit;
-      }
-      if (found) shown.push(box.element);
-    }
     const names = new Set(hosts.map((one) => one.name));
-    for (const name of boxes.keys()) if (!names.has(name)) boxes.delete(name);
-    const same = grid.children.length === shown.length
-      && shown.every((one, at) => grid.children[at] === one);
-    if (!same) {
-      const focused = grid.contains(document.activeElement) ? document.activeElement : null;
-      fill(grid, shown);
-      if (focused && focused.isConnected) focused.focus();
+    for (const [name, { element: gone }] of boxes) {
+      if (names.has(name)) continue;
+      gone.remove();
+      boxes.delete(name);
+    }
+    go_on(hosts, words, Math.max(1, ...hosts.map((one) => one.memory)), null);
+  }
+
+  /** Draw hosts. previous: the element after which the first of them is. It pauses after some
+   * milliseconds, so that keys and frames do not wait for all hosts. */
+  function go_on(hosts, words, most, previous) {
+    clearTimeout(later);
+    const until = performance.now() + SLICE_MS;
+    let last = previous;
+    for (const [at, host] of hosts.entries()) {
+      if (at && performance.now() > until) {
+        later = setTimeout(() => go_on(hosts.slice(at), words, most, last));
+        return;
+      }
+      const box = boxed(host, most);
+      draw_usage(box, host);
+      if (!mark(box, host, words)) box.element.remove();
+      else {
+        const wanted = last ? last.nextElementSibling : grid.firstElementChild;
+        if (wanted !== box.element) place(box.element, wanted);
+        last = box.element;
+      }
     }
   }
 
-  return { element, draw };
+  /** Move a box in front of another one, and keep the focus in it. */
+  function place(box, before) {
+    const focused = box.contains(document.activeElement) ? document.activeElement : null;
+    grid.insertBefore(box, before);
+    if (focused) focused.focus();
+  }
+
+  function boxed(host, most) {
+    const print = JSON.stringify([{ ...host, disk: null, disk_used: null }, most]);
+    const there = boxes.get(host.name);
+    if (there && there.print === print) return there;
+    const made = { print, element: host_box(host, most, on, drag), marked: "", metered: "", sampled: "" };
+    if (there) keep_focus(there.element, made.element);
+    boxes.set(host.name, made);
+    return made;
+  }
+
+  /** Dim what the search does not find. Returns whether it finds the host or one of its guests. */
+  function mark(box, host, words) {
+    const whole = !words || fits(words, host.name, host.error, host.maintenance);
+    if (whole && !box.marked) return true;
+    let found = whole;
+    for (const tile of box.element.querySelectorAll(".tile.guest, .lost li, .names li")) {
+      const hit = whole || fits(words, tile.dataset.name, tile.dataset.state);
+      tile.classList.toggle("dim", !hit);
+      found = found || hit;
+    }
+    box.marked = whole ? "" : words;
+    return found;
+  }
+
+  return { element, draw, leave() { clearTimeout(later); } };
 }
 
 function choice(label, value, options, set) {
@@ -108,9 +141,11 @@ function draw_usage(box, host) {
   if (host.error) return;
   const samples = host_usage(host.name);
   const now = latest(samples);
-  update(box.element.querySelector(".meters"), host_meters(host, now));
   // the engine also sends samples that are older than the latest one
   const print = now ? `${now.at} ${samples.length}` : "";
+  const metered = `${print} ${host.disk} ${host.disk_used}`; // the box is of the rest
+  if (box.metered !== metered) update(box.element.querySelector(".meters"), host_meters(host, now));
+  box.metered = metered;
   if (!now || box.sampled === print) return;
   box.sampled = print;
   update(box.element.querySelector(".trends"), trends(samples, true));

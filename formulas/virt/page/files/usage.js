@@ -24,10 +24,16 @@ export const latest = (samples) => samples[samples.length - 1] || null;
 export const series = (samples, read) => samples.map((one) => ({ at: one.at, value: read(one) }));
 
 function add(map, key, sample) {
-  // the engine sends samples that are older than the page's own
-  const all = [...list(map, key).filter((one) => one.at !== sample.at), sample].sort((a, b) => a.at - b.at);
-  const newest = all[all.length - 1].at;
-  map.set(key, all.filter((one) => newest - one.at < HOUR_MS));
+  const all = list(map, key);
+  const newest = latest(all);
+  if (newest && newest.at >= sample.at) { // the engine sends samples that are older than the page's own
+    map.set(key, [...all.filter((one) => one.at !== sample.at && newest.at - one.at < HOUR_MS), sample].sort((a, b) => a.at - b.at));
+    return;
+  }
+  const first = all.findIndex((one) => sample.at - one.at < HOUR_MS);
+  if (first) all.splice(0, first < 0 ? all.length : first);
+  all.push(sample);
+  map.set(key, all);
 }
 
 /** Add the answer of virt.top. */
