@@ -87,7 +87,8 @@ def list(host=None, quiet=False, hyper=None):
     :param quiet: accepted for compatibility; use ``--quiet``
     :param hyper: old name of ``host``
 
-    :return: host to a dictionary of states to sorted names, or to ``error``
+    :return: host to a dictionary of states to sorted names, or to ``error`` and ``last_seen``, as
+        of ``virt.query``
 
     CLI Example:
 
@@ -103,8 +104,14 @@ def list(host=None, quiet=False, hyper=None):
         return names_by_state
 
     with Fleet(__opts__) as fleet:
-        states, request = guest_calls.LIST_STATES, guest_calls.GuestsRequest()
-        return _per_host(fleet, host or hyper, states, request, by_state)
+        call, request = guest_calls.LIST_STATES, guest_calls.GuestsRequest()
+        guests = _per_host(fleet, host or hyper, call, request, by_state)
+    states = {
+        host_id: {name: state for state, names_of in entry.items() for name in names_of}
+        for host_id, entry in guests.items()
+        if isinstance(entry, dict) and "error" not in entry
+    }
+    return location_cache.with_last_seen(__opts__, guests, states)
 
 
 @runner.reporting
@@ -188,7 +195,7 @@ def vm_info(name, quiet=False):
 
         salt-run virt.vm_info web1
     """
-    name = names.guest(str(name))
+    name = names.existing_guest(str(name))
     with Fleet(__opts__) as fleet:
         return guest_details.listing(fleet, name)
 
@@ -207,7 +214,7 @@ def locate(name):
 
         salt-run virt.locate web1
     """
-    name = names.guest(str(name))
+    name = names.existing_guest(str(name))
     with Fleet(__opts__) as fleet:
         host, state = find.locate(fleet, name)
     return result.done(name, f"{name} is {state} on {host}", host=host, state=state)
@@ -233,7 +240,7 @@ def addresses(name):
 
         salt-run virt.addresses web1
     """
-    name = names.guest(str(name))
+    name = names.existing_guest(str(name))
     with Fleet(__opts__) as fleet:
         return guest_addresses.listing(fleet, name).answer()
 

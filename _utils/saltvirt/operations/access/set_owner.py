@@ -24,7 +24,8 @@ def _query_guests(fleet: Fleet) -> tuple[find.Locations, Guests]:
         host: {name: guest.state for name, guest in host_guests.items()}
         for host, host_guests in guests.items()
     }
-    return find.Locations(find.by_name(states), unreachable), guests
+    last_seen = find.last_seen_lookup(fleet.opts, unreachable)
+    return find.Locations(find.by_name(states), unreachable, last_seen=last_seen), guests
 
 
 class SetOwner:
@@ -50,8 +51,8 @@ class SetOwner:
         reasons = Reasons()
         with reasons:
             _, before, owner = self._plan()
-            message = f"{self.name} would be {_owner_text(owner)}"
             changes = _changes("owner", before, owner)
+            message = f"{self.name} {'would be' if changes else 'is'} {_owner_text(owner)}"
             return Checked(self.name, message, changes, nothing=not changes)
         return reasons.checked(self.name)
 
@@ -84,8 +85,8 @@ class SetLabels:
         reasons = Reasons()
         with reasons:
             _, before, labels = self._plan()
-            message = f"{self.name} would have {_labels_text(labels)}"
             changes = _changes("labels", before, labels)
+            message = f"{self.name} {'would have' if changes else 'has'} {_labels_text(labels)}"
             return Checked(self.name, message, changes, nothing=not changes)
         return reasons.checked(self.name)
 
@@ -159,4 +160,8 @@ def list_owners(fleet: Fleet) -> dict[str, Any]:
         "labels": {name: list(entry.labels) for name, entry in records.items() if entry.labels},
         "unreachable": locations.unreachable,
     }
-    return {"owners": report, **({"retcode": 1} if locations.unreachable else {})}
+    if not locations.unreachable:
+        return {"owners": report}
+    title = "the owners of the guests of hosts that did not answer are unknown: "
+    report["title"] = title + locations.unreachable_text()
+    return {"owners": report, "retcode": 1}

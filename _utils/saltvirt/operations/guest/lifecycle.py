@@ -71,7 +71,7 @@ def plan(
     """Return the PowerPlan. Changes nothing. only: the host that has the guest, which the operator
     knows to run on no other. Raises NotFound, InvalidInput (impossible in this state),
     OperationFailed."""
-    name = names.guest(name)
+    name = names.existing_guest(name)
     last_seen = find.last_seen(fleet, name) if _single_host_ok(verb_name, only) else None
     if last_seen:
         return _planned(name, verb_name, *last_seen)
@@ -120,7 +120,7 @@ def _locate(fleet: Fleet, name: str, only: str | None) -> tuple[find.Locations, 
 def locate_for_write(fleet: Fleet, name: str, only: str | None = None) -> tuple[str, str]:
     """Return (host, state) of a guest whose disks are to be written to, whether the guest runs or
     not. only: as for :func:`plan`. Raises NotFound, OperationFailed."""
-    name = names.guest(name)
+    name = names.existing_guest(name)
     locations, host = _locate(fleet, name, only)
     state = locations.guests[name][host]
     if state != RUNNING and not only:
@@ -167,12 +167,12 @@ class Lifecycle:
         name, reasons = self.name, Reasons()
         with reasons:
             with reasons:
-                self._refuse_managed(names.guest(name))
+                self._refuse_managed(names.existing_guest(name))
             power_plan = plan(self.fleet, name, self.verb, self.host, reasons)
             if self.verb == "start" and not power_plan.nothing:
                 with reasons:
                     request = StartCheckRequest(
-                        name=names.guest(name),
+                        name=names.existing_guest(name),
                         placement=placement_terms(self.fleet),
                         overcommit=self.options.get("overcommit"),
                     )
@@ -191,7 +191,7 @@ class Lifecycle:
 
     def run(self) -> Result:
         """Perform the verb. Raises NotFound, InvalidInput, OperationFailed, NoRoom, Refused."""
-        name = names.guest(self.name)
+        name = names.existing_guest(self.name)
         self._refuse_managed(name)
         done = self._on_cached_host(name) if _single_host_ok(self.verb, self.host) else None
         if done:

@@ -137,7 +137,7 @@ class _SnapshotOperation(abc.ABC):
     @contextlib.contextmanager
     def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
         """Hold the guest's lock, and yield (its host, its snapshots)."""
-        with lock.guest(self.fleet.opts, names.guest(self.name), self.verb):
+        with lock.guest(self.fleet.opts, names.existing_guest(self.name), self.verb):
             yield writable_snapshots(self.fleet, self.name, self.host)
 
     @abc.abstractmethod
@@ -215,7 +215,7 @@ class RevertToSnapshot(_SnapshotOperation):
     def _locked_snapshots(self) -> Iterator[tuple[str, SnapshotsByName]]:
         """Refuse a managed guest: it is off during or after the revert, and its provider would
         start it meanwhile."""
-        ha_provider.refuse_managed(self.fleet.opts, names.guest(self.name))
+        ha_provider.refuse_managed(self.fleet.opts, names.existing_guest(self.name))
         with super()._locked_snapshots() as location:
             yield location
 

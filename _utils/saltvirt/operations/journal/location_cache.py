@@ -132,21 +132,30 @@ def _format_time(timestamp_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(timestamp_s)) if timestamp_s else ""
 
 
-def with_last_seen(opts: dict[str, Any], listing: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of virt.query with ``last_seen`` for each host that did not answer:
-    ``guests``, the names in its last answer that no other host reports now, and ``at``, the time of
-    that answer."""
-    states = {
-        host: {name: str(guest.get("state")) for name, guest in host_entry["vm_info"].items()}
-        for host, host_entry in listing.items()
-        if isinstance(host_entry, dict) and isinstance(host_entry.get("vm_info"), dict)
-    }
+def with_last_seen(
+    opts: dict[str, Any],
+    listing: dict[str, Any],
+    states: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return the answer of virt.query or virt.list with ``last_seen`` for each host that did not
+    answer: ``guests``, the names in its last answer that no other host reports now, and ``at``, the
+    time of that answer. states: host to its guests and their states; None: as in virt.query."""
+    states = _states_of(listing) if states is None else states
     elsewhere: set[str] = set().union(*states.values())
     for host, guests in states.items():
         store_host(opts, host, guests)
     return {
         host: _with_last_seen(opts, host, host_entry, elsewhere)
         for host, host_entry in listing.items()
+    }
+
+
+def _states_of(listing: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return host to its guests and their states from an answer of virt.query."""
+    return {
+        host: {name: str(guest.get("state")) for name, guest in host_entry["vm_info"].items()}
+        for host, host_entry in listing.items()
+        if isinstance(host_entry, dict) and isinstance(host_entry.get("vm_info"), dict)
     }
 
 
