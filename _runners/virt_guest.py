@@ -262,6 +262,8 @@ def revert(name, snapshot=None, test=False, cleanup=False, host=None):
         salt-run virt.revert web1 before-upgrade
     """
     cleanup = values.boolean(cleanup, "cleanup")
+    if snapshot == "":  # as of a variable that is not set
+        raise errors.InvalidInput("snapshot is empty: leave it out for the one before the current")
     with Fleet(__opts__) as fleet:
         return operation.perform(
             snapshot_operations.RevertToSnapshot(fleet, name, snapshot, cleanup, host), test
@@ -296,6 +298,8 @@ def delete_snapshots(name, *names, children=False, test=False, **kwargs):
     options = settings.user_kwargs(kwargs)
     everything = values.boolean(options.pop("all", False), "all")
     children = values.boolean(children, "children")
+    if everything and names:
+        raise errors.InvalidInput("all=True deletes every snapshot: name none, or leave all out")
     snapshots = None if everything else [str(snapshot) for snapshot in names]
     for word in set(options) - {"host"}:
         raise errors.InvalidInput(f"{word} is not an argument of virt.delete_snapshots")
@@ -499,7 +503,8 @@ def owners():
     have no rights.
 
     :return: under ``owners``: ``table``, ``guests`` (name to user or null), ``labels`` (name to a
-        list), ``unreachable``: host to the reason; then the exit code is 1
+        list), ``unreachable``: host to the reason; then the exit code is 1, and ``title`` names
+        these hosts
 
     CLI Example:
 

@@ -299,6 +299,18 @@ def test_a_selection_drops_no_name_and_no_host_without_a_word(runner, cloud):
     told = runner("bob", "locate", "bob*")
     assert (told["retcode"], set(told)) == (1, {"bob-1", "bob*", "retcode"})
     assert "hv2 did not answer: guests there may be missing" in comment(told, "bob*")
+    owned = runner("root", "owners")
+    assert (owned["retcode"], "did not answer are unknown: hv2" in owned["owners"]["title"]) == (
+        1, True,
+    )  # fmt: skip
+    listed = runner("root", "list")["hv2"]
+    assert {"anna-1", "bobs"} <= {*listed["last_seen"]["guests"]}
+    for verb in ("set_owner", "label", "start"):
+        assert comment(runner("root", verb, "bobs"), "bobs").startswith("bobs was last seen on hv2")
+    for names, confirm in (("bob-1", 2), ("bob-1,secret-db", 1)):
+        for verb in ("pause", "force_off"):
+            told = runner("root", verb, names, confirm=confirm, test=True)
+            assert "to confirm, add confirm=" in str(told) and told["retcode"] == 1
     told = runner("root", "force_off", "bob*", stat="off")
     assert "unknown 'stat', did you mean 'state'?" in comment(told, "bob*")
 

@@ -197,3 +197,32 @@ def test_what_a_start_has_run_is_told_as_it_ended(runner, tmp_path, monkeypatch)
         waits = runner.started("hv1")["data"]["hv1"]
     assert (waits["result"], len(ran)) == (True, 1)
     assert "another run is waiting" in waits["comment"]
+
+
+OTHERS = "<domain type='test'><name>my guest</name><memory>8192</memory><os><type>hvm</type></os>"
+
+
+@pytest.mark.parametrize("runner", ["virt_guest", "virt_inspect"], indirect=True)
+def test_a_guest_of_others_may_have_any_name(runner, conn):
+    conn.defineXML(f"{OTHERS}</domain>")
+    runner.Fleet({}).opts["timeout"] = 5
+    if hasattr(runner, "vm_info"):
+        assert list(runner.vm_info("my guest")["data"]["hv1"]) == ["my guest"]
+        found = [runner.locate("my guest"), runner.addresses("my guest")]
+    else:
+        found = [runner.start("my guest", overcommit=True), runner.snapshot("my guest", "s1"),
+                 runner.snapshots("my guest"), runner.force_off("my guest")]  # fmt: skip
+    assert [answer["data"]["my guest"]["result"] for answer in found] == [True] * len(found)
+
+
+@pytest.mark.parametrize("runner", ["virt_guest"], indirect=True)
+def test_a_variable_that_is_not_set_names_no_snapshot(runner, conn):
+    guest = conn.lookupByName("test")
+    for name in "ab":
+        guest.snapshotCreateXML(f"<domainsnapshot><name>{name}</name></domainsnapshot>")
+    for test in (True, False):
+        told = runner.revert("test", "", test=test)["data"]["test"]
+        assert told["result"] is False and "snapshot is empty" in told["comment"]
+        told = runner.delete_snapshots("test", "a", all=True, test=test)["data"]["test"]
+        assert told["result"] is False and "all=True deletes every snapshot" in told["comment"]
+    assert guest.snapshotNum() == 2

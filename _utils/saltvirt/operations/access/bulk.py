@@ -212,7 +212,7 @@ def answer(
 
     call: calls the verb with its arguments for one guest, and returns an answer for errors, too.
     user: the limited user, or None. Raises NotFound if no guest is selected, InvalidInput if a
-    destructive verb is not confirmed.
+    destructive verb is not confirmed, or another number of guests is.
     """
     verb, opts = f"virt.{function.__name__}", function.__globals__["__opts__"]
     test = _is_test(function, chosen)
@@ -227,7 +227,8 @@ def answer(
         raise errors.NotFound(
             f"{text} on any hypervisor that answered ({reasons})" if reasons else text
         )
-    if destructive and not (test or chosen.is_list) and chosen.confirm != len(names):
+    needs_confirmation = destructive and not (test or chosen.is_list)
+    if chosen.confirm != len(names) and (needs_confirmation or chosen.confirm is not None):
         raise errors.InvalidInput(
             f"{verb} would affect {_counted(names)}; to confirm, add confirm={len(names)}"
         )
