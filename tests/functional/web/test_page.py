@@ -179,6 +179,21 @@ def test_power_off_is_asked_about_first(inside, api):
     inside.until(lambda: api.hosts["hyper1"][name]["state"] == "shutdown", "off")
 
 
+def test_a_question_about_a_guest_is_not_answered_on_the_page_of_another(inside, api):
+    running = [n for n, one in api.hosts["hyper1"].items() if one["state"] == "running"]
+    first, second = running[:2]
+    inside.get(f"{api.url}/page#guest/{second}")
+    inside.button("Power off", "main")
+    inside.get(f"{api.url}/page#guest/{first}")
+    inside.until_text(first, "main h2")
+    inside.button("Power off", "main").click()
+    inside.until_text(f"Power off: {first}?", "dialog")
+    inside.driver.back()
+    inside.until_text(second, "main h2")
+    inside.until(lambda: not inside.all("dialog"), "the question is withdrawn")
+    assert "force_off" not in [fun for fun, _ in api.calls]
+
+
 def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, api):
     names = sorted(api.hosts["hyper2"])
     there = api.do_query({})

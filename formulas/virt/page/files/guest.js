@@ -74,7 +74,9 @@ export function guest_view(page) {
   }
 
   async function purge() {
+    const of = name;
     const plan = await tried("purge", { test: true });
+    if (of !== name || !element.isConnected) return;
     if (plan.result === false) { say(said, plan); return; }
     if (!await sure(`Purge: ${guest.name}?`, plan.comment, "Purge")) return;
     const outcome = await change("purge", {}, [], true, "Purge");

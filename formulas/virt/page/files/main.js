@@ -89,6 +89,7 @@ function cloud_view() {
   const page = { ended, move: move_dialog };
   const views = new Map();
   let current = null;
+  let subject = "";
   let typing = 0;
 
   fill(document.body,
@@ -114,6 +115,10 @@ function cloud_view() {
     const { make, label, of } = VIEWS[name];
     if (!views.has(name)) views.set(name, { name, ...make(page) });
     const next = views.get(name);
+    const about = href(name, place.parts[0] || "");
+    // a question about one guest must not be answered on the page of another
+    if (about !== subject) for (const one of document.querySelectorAll("dialog:not(.console)")) one.close();
+    subject = about;
     if (current && current !== next) depart(current);
     for (const [one, link] of nav.links) {
       if (one === (of || name)) link.setAttribute("aria-current", "page");
@@ -194,7 +199,6 @@ function depart(view) {
   const focused = view.element.contains(document.activeElement) ? document.activeElement : null;
   view.focused = focused ? focused.dataset.name : null;
   view.scrolled = scrollY;
-  for (const one of document.querySelectorAll("dialog:not(.console)")) one.close();
   if (view.leave) view.leave();
 }
 
