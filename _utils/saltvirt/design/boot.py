@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saltvirt.design.put import is_given, put, replace
-from saltvirt.errors import Unsupported
+from saltvirt.errors import InvalidInput, Unsupported
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.xml.devices.hostdev import HostDevice
 from saltvirt.xml.devices.interface import Interface
@@ -34,6 +34,7 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
         raise Unsupported(f"boot_dev: this guest boots with the bootloader {domain.bootloader}")
     if spec.boot is not None:
         put(domain.os, spec.boot)
+        _require_kernel(spec.boot, domain.os, context)
         _firmware(spec.boot, domain.os, context)
         _secure(spec.boot, domain, context)
     if spec.boot_dev is not None:
@@ -42,6 +43,13 @@ def apply(spec: GuestSpec, domain: Domain, context: Context) -> None:
             # libvirt accepts only one of the two notations
             for said_there in device.need().findall("boot"):
                 device.need().remove(said_there)
+
+
+def _require_kernel(spec: BootSpec, os: Os, context: Context) -> None:
+    """Raise InvalidInput for an initrd or a command line without kernel, which QEMU refuses."""
+    for word in ("initrd", "cmdline"):
+        if context.guest.os_type == "hvm" and is_given(getattr(spec, word)) and not os.kernel:
+            raise InvalidInput(f"boot: {word} needs kernel")
 
 
 def _refuse(spec: GuestSpec, os_type: str) -> None:
@@ -165,6 +173,8 @@ def _secure(spec: BootSpec, domain: Domain, context: Context) -> None:
         _firmware_features(spec, domain.os)
     elif is_given(spec.enrolled_keys):
         raise Unsupported("boot: enrolled_keys: give efi: True and secure: True too")
+    elif spec.secure and not domain.os.loader:
+        raise Unsupported("boot: secure: give efi: True too")
     elif spec.secure is not None:
         domain.os.loader_secure = spec.secure or None
     if spec.secure:

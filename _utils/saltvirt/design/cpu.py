@@ -33,7 +33,9 @@ def apply(spec: CpuSpec, domain: Domain, context: Context) -> None:
     has_model_name = is_given(spec.model) and is_given(spec.model.name)
     _mode("custom" if has_model_name and spec.mode is None else spec.mode, domain.cpu)
     _model(spec, domain.cpu)
-    if domain.vcpu.maximum != before and not spec.topology:
+    if spec.topology:
+        _complete_topology(domain)
+    elif domain.vcpu.maximum != before:
         fit_topology(domain)
     for cell in domain.cpu.cells:
         beyond = numbers(cell.cpus or "") - set(range(domain.vcpu.maximum or 0))
@@ -72,6 +74,17 @@ def _mode(mode: str | None, cpu: Cpu) -> None:
         cpu.model = cpu.fallback = cpu.vendor_id = cpu.vendor = cpu.match = cpu.check = None
     if mode not in ("host-passthrough", "maximum"):
         cpu.migratable = None
+
+
+def _complete_topology(domain: Domain) -> None:
+    """Set the parts of the topology that are not given: one thread, one core, and as many sockets
+    as the CPUs fill."""
+    cpu = domain.cpu
+    if not (cpu.sockets or cpu.cores or cpu.threads):
+        return
+    cpu.threads, cpu.cores = cpu.threads or 1, cpu.cores or 1
+    each = (cpu.dies or 1) * (cpu.clusters or 1) * cpu.cores * cpu.threads
+    cpu.sockets = cpu.sockets or max(1, (domain.vcpu.maximum or 1) // each)
 
 
 def fit_topology(domain: Domain) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from saltvirt.design import guest_os, identity, match
 from saltvirt.design.put import put, replace
+from saltvirt.errors import InvalidInput
 from saltvirt.spec.base import REMOVE, value_or_none
 from saltvirt.spec.profiles import BRIDGE
 from saltvirt.spec.switch import PARAMETERS
@@ -83,6 +84,9 @@ def edit(nic: Interface, spec: NicSpec) -> None:
     if spec.type == "direct":
         nic.mode = spec.mode or nic.mode or "bridge"
     put(nic, spec)
+    if value_or_none(spec.queues) and nic.model and not nic.model.startswith("virtio"):
+        # libvirt would drop them
+        raise InvalidInput(f"interface {spec.name or nic.mac}: queues is for model virtio")
     if spec.link is not None:
         nic.link_state = None if spec.link is REMOVE else "up" if spec.link else "down"
     for name, lay in (("vlan", vlan), ("virtualport", virtualport), ("bandwidth", bandwidth)):

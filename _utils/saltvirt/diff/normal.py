@@ -6,6 +6,7 @@ the desired definition does not contain a setting, libvirt's choice is not a dif
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from saltvirt.design.chardevs import mirrored
@@ -62,6 +63,9 @@ _FILLED = {
     "numatune": ("placement",),
 }  # fmt: skip
 
+# libvirt's own socket of a display, below a folder of this run
+_DISPLAY_SOCKET = re.compile(r"/domain-\d+-[^/]*/(vnc|spice)\.sock$")
+
 # the keys from the top of nested dictionaries to a value
 Path = tuple[str, ...]
 
@@ -95,6 +99,8 @@ def _settings(domain: Domain) -> dict[str, Any]:
     vcpu = data.get("vcpu", {})
     if "maximum" in vcpu:
         vcpu.setdefault("current", vcpu["maximum"])
+    if domain.cpu.clusters == 1:
+        data["cpu"].pop("clusters")  # libvirt before 10.1 has no clusters
     if vcpu.get("placement") == "static":
         vcpu.pop("placement")
     data.setdefault("current_memory_kib", data.get("memory_kib"))
@@ -222,6 +228,8 @@ def _device(device: Element) -> dict[str, Any]:
 def _disk(disk: Disk, data: dict[str, Any]) -> None:
     """Reduce a source to its location."""
     data.pop("type", None)
+    if disk.shareable and disk.cache == "none":
+        data.pop("cache")  # libvirt starts such a disk without a cache
     data["source"] = sorted(disk_locations(disk)) or None
     if disk.device in ("cdrom", "floppy"):
         data["read_only"] = True if disk.device == "cdrom" else disk.read_only
@@ -255,7 +263,7 @@ def _listen(item: Listen) -> dict[str, str | None]:
     properties = {"type": item.type}
     for name in ("address", "network", "socket"):
         value = getattr(item, name)
-        if value is not None and name == item.type:
+        if value is not None and name == item.type and not _DISPLAY_SOCKET.search(value):
             properties[name] = value
     return properties
 

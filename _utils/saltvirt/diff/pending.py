@@ -141,6 +141,8 @@ def _is_pending(change: Change, running: Domain, stored: Domain) -> bool:
     path = change.path
     if running.type not in ("qemu", "kvm", "test") and not _PLAIN.match(path):
         return False
+    if path.endswith(":plug_order") and change.new is None:
+        return False  # libvirt numbers the vCPUs of a guest that some can be plugged into
     if path.endswith("memory_kib"):
         return bool(abs((change.new or 0) - (change.old or 0)) >= _ROUNDED_KIB)
     if path.startswith("cpu:"):

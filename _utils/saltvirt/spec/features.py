@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from saltvirt.errors import InvalidInput
 from saltvirt.spec import values
 from saltvirt.spec.base import REMOVE, mapping, unknown
 
@@ -17,9 +18,22 @@ SWITCHES = {
         "hyperv_reenlightenment", "hyperv_tlbflush", "hyperv_ipi", "hyperv_evmcs", "hyperv_avic",
     )
 }  # fmt: skip
+_VENDOR_ID_LENGTH = 12
+
+
+def _vendor_id(value: Any, argument: str) -> str:
+    """The vendor that Hyper-V reports, such as ``Microsoft Hv``."""
+    vendor_id = values.line(value, argument)
+    if len(vendor_id.encode()) > _VENDOR_ID_LENGTH or "," in vendor_id:
+        raise InvalidInput(
+            f"{argument} {value!r} must have at most {_VENDOR_ID_LENGTH} characters and no comma"
+        )
+    return vendor_id
+
+
 VALUES = {
     "hyperv-spinlocks-retries": ("hyperv_spinlocks_retries", values.number(4095)),
-    "hyperv-vendor-id": ("hyperv_vendor_id_value", values.word),
+    "hyperv-vendor-id": ("hyperv_vendor_id_value", _vendor_id),
     "ioapic": ("ioapic", values.choice("kvm", "qemu")),
     "gic-version": ("gic_version", values.choice("2", "3", "host")),
 }

@@ -11,8 +11,8 @@ from saltvirt.spec.base import Spec, key
 from saltvirt.xml.devices.filesystem import Filesystem
 
 VIRTIOFS, PLAN9 = "virtiofs", "9p"
-# the length of a tag of virtiofs in bytes
-_TAG_LENGTH = 36
+# the length of a tag of virtiofs, and of 9p, in bytes
+_TAG_LENGTH, _PLAN9_TAG_LENGTH = 36, 31
 
 
 def _tag(value: Any, argument: str) -> str:
@@ -36,6 +36,13 @@ class FilesystemSpec(Spec):
     )
     cache: str | None = key(values.choice("none", "always"), xml=Filesystem.cache_mode)
     read_only: bool | None = key(values.boolean, xml=Filesystem.read_only)
+
+    def check(self, argument: str) -> None:
+        if self.driver == PLAN9 and len(self.target.encode()) > _PLAN9_TAG_LENGTH:
+            raise InvalidInput(
+                f"{argument}:target {self.target!r}: at most {_PLAN9_TAG_LENGTH} bytes with "
+                "driver 9p"
+            )
 
 
 def parse(value: Any, argument: str) -> list[FilesystemSpec]:

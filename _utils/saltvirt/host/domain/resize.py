@@ -49,9 +49,11 @@ def _nodes(dom: libvirt.virDomain, flags: int) -> dict[str, ElementTree.Element]
     return {target.get("dev", ""): node for target, node in targets if target is not None}
 
 
-def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Disk:
+def _find(
+    conn: libvirt.virConnect, dom: libvirt.virDomain, target: str, read_only: bool = False
+) -> _Disk:
     """Return the disk with this target, of the running guest or of its definition; the definition
-    wins."""
+    wins. read_only: also a disk that the guest cannot write to."""
     target = str(target)
     running = _nodes(dom, 0) if _conflicting_disks(dom, target) is None else {}
     nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **running}
@@ -59,7 +61,8 @@ def _find(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> _Dis
         available = ", ".join(sorted(nodes)) or "none"
         raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {available}")
     node, volume = nodes[target], None
-    if node.get("device", "disk") != "disk" or node.find("readonly") is not None:
+    is_read_only = node.find("readonly") is not None and not read_only
+    if node.get("device", "disk") != "disk" or is_read_only:
         raise errors.InvalidInput(f"disk {target} of {dom.name()} cannot be written to")
     source, driver = node.find("source"), node.find("driver")
     on_server = None
@@ -131,13 +134,13 @@ def _current_size(dom: libvirt.virDomain, disk: _Disk) -> int:
 
 def size_of(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> int:
     """Return the size in bytes of the disk with this target."""
-    return _current_size(dom, _find(conn, dom, target))
+    return _current_size(dom, _find(conn, dom, target, read_only=True))
 
 
 def refuse_shared(conn: libvirt.virConnect, dom: libvirt.virDomain, target: str) -> None:
     """Raise Refused if another guest uses the disk or is based on it. Disks that are marked as
     shareable may be grown."""
-    path = _find(conn, dom, target).path
+    path = _find(conn, dom, target, read_only=True).path
     definitions = [_nodes(dom, 0), _nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE)]
     disks = [nodes[target] for nodes in definitions if target in nodes]
     shareable = any(disk.find("shareable") is not None for disk in disks)

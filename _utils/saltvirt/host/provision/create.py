@@ -15,6 +15,7 @@ from saltvirt.host.connection import translated
 from saltvirt.host.domain import describe, stats
 from saltvirt.host.provision import (
     admission,
+    definition_check,
     disk_build,
     disks,
     guest_definition,
@@ -79,7 +80,11 @@ class CreationBuilder(GuestBuilder):
             raise errors.Unsupported("this host cannot seed: pass seed=False")
         self.check_addresses()
         disks.refuse_in_use(self.conn, self.builds, self.spec.name)
-        return self.definition()
+        definition = self.definition()
+        if self.guest.start:
+            definition_check.refuse_missing(self.conn, definition)
+        definition_check.refuse_rejected(self.conn, definition)
+        return definition
 
     @functools.cached_property
     def guest_os(self) -> GuestOs | None:

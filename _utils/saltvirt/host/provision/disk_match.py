@@ -420,7 +420,7 @@ class DiskMatch:
         target = disk.target or ""
         if not spec.size_bytes or not disk.source:
             return
-        reason = self._not_its_own(spec, disk)
+        reason = "it is read-only" if disk.read_only else self._not_its_own(spec, disk)
         try:
             old_bytes = resize.size_of(self.conn, self.dom, target)
             if spec.size_bytes <= old_bytes:

@@ -19,6 +19,7 @@ from saltvirt.host.connection import libvirt, translated
 from saltvirt.host.domain import creation, lookup, metadata, resize, saved_memory
 from saltvirt.host.provision import (
     admission,
+    definition_check,
     disk_journal,
     disks,
     firmware,
@@ -134,6 +135,8 @@ class Update:
         self.config_changes = config_changes = changes.changes(
             self.desired, self.actual, live, self.sizes, autostart, context.removed
         )
+        if config_changes:
+            definition_check.refuse_rejected(self.conn, self.desired, self.actual)
         if match:
             match.refuse_replaced(config_changes, self.desired)
             self.warn_of_snapshots()
