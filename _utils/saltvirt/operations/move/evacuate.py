@@ -302,8 +302,9 @@ class RestoreHost:
             if owner and not _evacuates(owner):
                 raise lock.drained_error(self.host, owner)
             planned, unknown = self._plan(EvacuationRecord(self.fleet, self.host))
-            rows = [["guest", "comes from"], *([m.guest, m.source] for m in planned.values())]
-            rows += [[name, reason] for name, reason in unknown.items()]
+            sources = {move.guest: move.source for move in planned.values()}
+            rows = [["guest", "comes from"]]
+            rows += [[name, origin] for name, origin in sorted({**sources, **unknown}.items())]
             comment = f"{self.host} would accept guests again, and {len(planned)} would return"
             comment += f"; {owner}, would be stopped first" if owner else ""
             returning = {move.guest: self.host for move in planned.values()}
