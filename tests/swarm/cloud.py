@@ -30,13 +30,16 @@ def named(number):
 
 class Swarm:
     """folder: a new one of its own. number: of hosts. ill: so many of them are dead, hung or slow.
-    timeout_s: the master's ``timeout``.
+    timeout_s: the master's ``timeout``. guests: host to its guests, in place of such hosts.
     To be made and started in namespaces of its own, whose first process we are: with us all that is
     started ends."""
 
-    def __init__(self, folder, number, ill, timeout_s):
+    def __init__(self, folder, number, ill, timeout_s, guests=None):
         self.folder, self.timeout_s = Path(folder), timeout_s
-        names = named(number)
+        self.guests = guests or {
+            name: [f"{name}-g{one}" for one in range(kinds.GUESTS)] for name in named(number)
+        }
+        names = list(self.guests)
         self.kinds = kinds.of(names, ill)
         self.addresses = {
             name: f"10.77.{1 + one // 250}.{1 + one % 250}" for one, name in enumerate(names)
@@ -123,10 +126,13 @@ class Swarm:
         (root / "etc").mkdir()
         (root / "etc/master").write_text(json.dumps(config))
 
-    def _program(self, name, arguments, **how):
+    def command(self, name, arguments):
+        """The words of a process that is one of Salt's programs, such as ``salt_run``."""
         code = f"import salt.scripts; salt.scripts.{name}()"
-        argv = [sys.executable, "-c", code, "-c", self.folder / "master/etc", *arguments]
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, **how)
+        return [sys.executable, "-c", code, "-c", self.folder / "master/etc", *arguments]
+
+    def _program(self, name, arguments, **how):
+        return subprocess.Popen(self.command(name, arguments), stdin=subprocess.DEVNULL, **how)
 
     def _minions(self):
         about = self.folder / "hosts"
@@ -137,7 +143,11 @@ class Swarm:
         }  # fmt: skip
         (self.folder / "minion").write_text(json.dumps(config))
         hosts = {
-            name: {"kind": kind, "address": self.addresses[name]}
+            name: {
+                "kind": kind,
+                "address": self.addresses[name],
+                "guests": self.guests[name],
+            }
             for name, kind in self.kinds.items()
         }
         plan = {"hosts": hosts, "config": str(self.folder / "minion"), "folder": str(about)}

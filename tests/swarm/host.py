@@ -20,7 +20,6 @@ from pathlib import Path
 
 from tests import machine
 from tests.lab import paths
-from tests.swarm.kinds import GUESTS
 
 # what a thread's own working directory is called, whichever thread asks
 HERE = "/proc/thread-self/cwd"
@@ -96,7 +95,7 @@ def library(folder):
     found = {}
     for path in sorted((paths.REPOSITORY / "_modules").glob("virt*.py")):
         found.update(_functions(path))
-    return {**found, "virt.migrate": migrate}
+    return {**found, "virt.migrate": migrate, "virt.migratable": migratable}
 
 
 def _functions(path):
@@ -138,10 +137,11 @@ def refused(*_arguments, **_named):
 
 
 class Host:
-    """name: also its minion's id. opts: its minion's configuration. others: name to Host, of all.
+    """name: also its minion's id. opts: its minion's configuration. guests: the names of those that
+    it has and that run. others: name to Host, of all.
     functions: ``virt.…`` to what :func:`library` has. send: sends an event to the master."""
 
-    def __init__(self, name, opts, others, functions, send):
+    def __init__(self, name, opts, guests, others, functions, send):
         import libvirt
 
         self.name, self.opts, self.others = name, opts, others
@@ -158,8 +158,8 @@ class Host:
         self.connection = libvirt.open(f"test://{node}")
         self.connection.__class__ = connection_class()
         self.connection.named = name
-        for number in range(GUESTS):
-            self.connection.defineXML(GUEST.format(name=f"{name}-g{number}")).create()
+        for guest in guests:
+            self.connection.defineXML(GUEST.format(name=guest)).create()
 
     def config_get(self, key, default="", **_how):
         """Salt's ``config.get`` of the minion's configuration."""
@@ -187,6 +187,18 @@ class Host:
     def guests(self):
         """Name to whether it runs."""
         return {dom.name(): bool(dom.isActive()) for dom in self.connection.listAllDomains()}
+
+
+def migratable(vm_, target=None, **_kwargs):
+    """``virt.migratable`` of a guest that is here: its other host has all that it needs."""
+    from saltvirt.answers.migration import Certificate, MigrationCheck
+    from saltvirt.host.domain import lookup
+
+    lookup.find(host().connection, vm_)
+    hosts = [host().name, target]
+    valid = [Certificate(one, "/etc/pki/qemu", "2027-11-21T09:00:00Z") for one in hosts]
+    more = {"disks": {"vda": "overlay"}, "certificates": tuple(valid)} if target else {}
+    return MigrationCheck(True, (), **more).to_answer()
 
 
 def migrate(vm_, target, **kwargs):

@@ -2,9 +2,9 @@
 
     python -m tests.swarm.minions PLAN
 
-PLAN is a file of JSON: `hosts` (name to `kind` and `address`), `config` (a minion's configuration
-file), `folder`. It says `ready` when all minions are there, and answers each line that it reads:
-`guests` with what the hosts have, `told` with how many questions they were asked.
+PLAN is a file of JSON: `hosts` (name to `kind`, `address` and `guests`), `config` (a minion's
+configuration file), `folder`. It says `ready` when all minions are there, and answers each line
+that it reads: `guests` with what the hosts have, `told` with how many questions they were asked.
 """
 
 import asyncio
@@ -29,10 +29,11 @@ _AT_ONCE = ("virt.working", "saltutil.find_job")
 
 
 class Minion:
-    """Salt's side of a host. config: any minion's configuration. told: of every question."""
+    """Salt's side of a host. about: it, of the plan. config: any minion's configuration. told: of
+    every question."""
 
-    def __init__(self, name, kind, address, config, folder, others, functions, cloud):
-        self.kind, self.cloud = kind, cloud
+    def __init__(self, name, about, config, folder, others, functions, cloud):
+        self.kind, self.cloud, address = about["kind"], cloud, about["address"]
         mine = folder / name
         (mine / "images").mkdir()
         opts = {
@@ -44,7 +45,7 @@ class Minion:
                 "images": str(mine / "images"),
             },
         }  # fmt: skip
-        self.host = host.Host(name, opts, others, functions, self.send_event)
+        self.host = host.Host(name, opts, about["guests"], others, functions, self.send_event)
         self.host.grains = {
             "id": name, "ipv4": ["127.0.0.1", address], "ipv6": ["::1"], "os": "Debian",
             "virt_host": {"hypervisor": True, "type": "kvm"},
@@ -131,8 +132,7 @@ class Cloud:
         functions, others = host.library(Path(plan["folder"]) / "run"), {}
         self.minions = [
             Minion(
-                name, one["kind"], one["address"], config, Path(plan["folder"]), others, functions,
-                self,
+                name, one, config, Path(plan["folder"]), others, functions, self,
             )
             for name, one in plan["hosts"].items()
         ]  # fmt: skip

@@ -12,6 +12,7 @@ from tests.functional.daemon import Daemon
 from tests.functional.docs.inside import Inside
 from tests.functional.docs.test_sessions import follow
 from tests.functional.pulled import HAS_LIBNBD
+from tests.swarm.typed import Typed
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="a libvirtd of our own needs root")
 GUEST = "salt-run virt.init web1 cpu=1 mem=64MiB size=20MiB image=salt://debian.qcow2 seed=False"
@@ -59,3 +60,16 @@ def test_backups(beside, tmp_path):
         undo: f"{restore} in_place=True stop=True\n…\n{undo}",
     }
     assert follow(terminal, "backups.md", here) > 30
+
+
+@pytest.fixture(scope="module")
+def cloud():
+    """A master with three hosts whose guests migrate, but have no disks and no systems."""
+    found = Typed(hv1=["web1"], hv2=["db1"], hv3=["mail1", "shop1"])
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(("page", "typed"), [("hypervisors.md", 7), ("migration.md", 8)])
+def test_of_several_hosts(cloud, page, typed):
+    assert follow(cloud, page, {"hyper3": "hv3"}) == typed
