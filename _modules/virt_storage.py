@@ -944,10 +944,11 @@ def image_fetch(source, image_hash=None, saltenv="base", test=False, cdrom=False
     is_cdrom = values.boolean(cdrom, "cdrom")
     image = find(source, folder, download, image_hash, local_file=location, cdrom=is_cdrom)
     properties = ("path", "format", "virtual_size_bytes", "sha256")
+    current = str(getattr(image, "path", None)).rpartition("/")[2]
     return {
         **{word: getattr(image, word, None) for word in properties},
         "source": sources.shown(source),
-        "replaces": replaces,
+        "replaces": replaces and [file for file in replaces if file != current],
     }
 
 

@@ -122,7 +122,7 @@ class Repair:
         findings, unreachable = self._find()
         repaired, unrepaired = repair_all(findings, self.report)
         unrepaired.update({} if findings and (self.name or self.selector) else unreachable)
-        comment = f"{len(repaired)} repaired"
+        comment = f"{len(repaired)} repaired" if findings or unrepaired else "no leftovers"
         comment += f", {len(unrepaired)} left" if unrepaired else ""
         comment += "".join(f"; {name}: {reason}" for name, reason in sorted(unrepaired.items()))
         changes = {"repaired": repaired} if repaired else {}

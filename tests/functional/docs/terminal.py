@@ -1,6 +1,7 @@
 """A terminal of a master with one host, ``hv1``, or more: real modules, and for each host a private
 libvirtd and QEMU. Only Salt's transport is missing. Guests have no system of their own."""
 
+import copy
 import fnmatch
 import importlib.util
 import json
@@ -87,12 +88,17 @@ class Terminal:
 
     def __init__(self, uris, root, patch):
         (root / "salt").mkdir()
-        hosts = {host: self._host(host, uri, root) for host, uri in uris.items()}
+        for host in uris:
+            for name in ("srv", "lock"):
+                (self._folder(root, host) / name).mkdir(parents=True)
+        self._uris, self._config = uris, copy.deepcopy(VIRT)
+        hosts = {host: self._host(host, root) for host in uris}
         self.modules, self.root, self.fleet = hosts["hv1"], root, _Cloud(hosts, root)
         self.fleet.opts = {
             **salt.config.master_config(None), **self.fleet.opts, "output": "json", "timeout": 5,
             "__cli": requester.COMMAND_LINE,
-            "file_roots": {"base": [str(root / "salt")]}, "virt": {"placement": VIRT["placement"]},
+            "file_roots": {"base": [str(root / "salt")]},
+            "virt": {"placement": {**VIRT["placement"]}},
         }  # fmt: skip
         for module in (bulk, access_check, deploy, init_list):
             patch.setattr(module, "Fleet", lambda _opts, like=None: self.fleet)
@@ -105,11 +111,12 @@ class Terminal:
         self._output = module_of(api.REPOSITORY / "_output/virt_query.py").output
 
     @staticmethod
-    def _host(host, uri, root):
+    def _folder(root, host):
+        return root if host == "hv1" else root / host
+
+    def _host(self, host, root):
         """The loaded modules of a host."""
-        folder = root if host == "hv1" else root / host
-        for name in ("srv", "lock"):
-            (folder / name).mkdir(parents=True)
+        folder = self._folder(root, host)
         minion = {
             "file_client": "local", "cachedir": str(folder / "minion"),
             "file_roots": {"base": [str(root / "salt"), str(api.REPOSITORY / "formulas")]},
@@ -117,7 +124,7 @@ class Terminal:
             "states_dirs": [str(api.REPOSITORY / "_states")], "color": False, "id": host,
         }  # fmt: skip
         folders = {"images": str(folder / "srv"), "lock": str(folder / "lock")}
-        return load(uri, minion=minion, host=host, **folders, **VIRT)
+        return load(self._uris[host], minion=minion, host=host, **folders, **self._config)
 
     def _load(self):
         """{verb: function} of the runner."""
@@ -143,8 +150,9 @@ class Terminal:
 
     def write(self, text):
         """Write a file of a manual: its first line names the path. What the master or the minions
-        are configured with takes effect at once; a text without a path is ignored."""
-        named = re.match(r"# /(?:srv|etc/salt)/(salt|pillar|master\.d|minion\.d)/(\S+)\n", text)
+        are configured with takes effect at once, on the host that the line names or on all; a text
+        without a path is ignored."""
+        named = re.match(r"# /(?:srv|etc/salt)/(salt|pillar|master\.d|minion\.d)/(\S+)", text)
         if named is None:
             return
         folder, name = named.groups()
@@ -153,9 +161,14 @@ class Terminal:
             (self.root / folder / name).write_text(text, encoding="utf-8")
             return
         given = salt.utils.yaml.safe_load(text)
-        hosts = [host.modules.opts for host in self.fleet.of.values()]
-        for opts in [self.fleet.opts] if folder == "master.d" else hosts:
-            salt.utils.dictupdate.update(opts, given)
+        if folder == "master.d":
+            salt.utils.dictupdate.update(self.fleet.opts, given)
+            return
+        salt.utils.dictupdate.update(self._config, given["virt"])
+        named = [host for host in self.fleet.of if f" {host}" in text.partition("\n")[0]]
+        for host in named or self.fleet.of:
+            self.fleet.of[host].modules = self._host(host, self.root)
+        self.modules, self._highs = self.fleet.of["hv1"].modules, {}
 
     def type(self, command):
         """(Exit code, what it prints)"""

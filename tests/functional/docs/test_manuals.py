@@ -157,7 +157,7 @@ def test_a_setting_in_an_example_of_a_manual_is_known():
 
 @pytest.mark.parametrize("code", repair.CODES)
 def test_a_finding_of_repair_has_its_row(code):
-    text = (DOCS / "how-to/runner.md").read_text(encoding="utf-8")
+    text = (DOCS / "how-to/purge.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| `{code}` (\| [^|]+){{2}}\|$", text, re.MULTILINE)
 
 
@@ -309,33 +309,37 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 
 # pages that a test reads and types, block by block
 FOLLOWED = {
-    "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
     "docs/how-to/backups.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/hypervisors.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/migration.md": "tests/functional/docs/test_sessions_services.py",
-    "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
-    "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
-    "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/cheat-sheet.md": "tests/functional/docs/test_commands.py",
     "docs/how-to/from-proxmox.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/ha.md": "tests/integration/test_ha_setup.py",
+    "docs/how-to/images.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/iso.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/networks.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/placement.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/purge.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/resize.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/rights.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/runner.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/second-site.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/snapshots.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/states.md": "tests/functional/docs/test_sessions.py",
+    "docs/how-to/teams.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/templates.md": "tests/functional/docs/test_sessions.py",
-    "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/troubleshooting.md": "tests/integration/test_host_died.py",
+    "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
+    "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
     "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
     "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
     "docs/how-to/consoles.md": "test_console.py, test_guest_agent.py, test_reach.py",
-    "docs/how-to/images.md": "integration/test_seed_master.py and test_images.py call the same",
     "docs/how-to/master.md": "integration/test_update.py upgrades; no test restores a master",
     "docs/how-to/metrics.md": "test_metrics.py and test_formula.py hold the same",
-    "docs/how-to/networks.md": "integration/test_networks.py defines the same",
-    "docs/how-to/runner.md": "integration/test_cloud_verbs.py calls the same",
-    "docs/how-to/teams.md": "test_rights.py and test_rights_master.py call the same",
     "docs/how-to/web.md": "test_sls.py renders the state, and test_page.py opens the page",
 }
 

@@ -71,7 +71,7 @@ def test_the_samples_of_networks_are_read():
     found = profiles.read(settings.of_master(configured))
     for name in configured["virt"]["nic"]:
         devices = profiles.nics(found, name, hypervisor="kvm")
-        assert [nic["source"] for nic in devices] == ["br0", "br100"]
+        assert [nic["source"] for nic in devices] == ["br0", "inside"]
 
 
 def of_state(name):

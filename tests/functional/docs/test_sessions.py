@@ -4,6 +4,7 @@ and prints what the manual shows."""
 import re
 import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
 from tests.functional.docs import test_manuals
 from tests.functional.docs.terminal import MIB, Terminal
 from tests.functional.docs.test_commands import rows
-from tests.lab import paths
+from tests.lab import paths, process
 from tests.tools import api, typed_manual
 
 
@@ -30,9 +31,10 @@ def clear(uri):
             snapshot.delete(libvirt.VIR_DOMAIN_SNAPSHOT_DELETE_METADATA_ONLY)
         dom.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM | libvirt.VIR_DOMAIN_UNDEFINE_TPM)
     for one in [*conn.listAllNetworks(), *conn.listAllStoragePools()]:
+        is_persistent = one.isPersistent()
         if one.isActive():
             one.destroy()
-        if one.isPersistent():
+        if is_persistent:
             one.undefine()
     conn.close()
 
@@ -55,12 +57,14 @@ def second():
 
 
 @pytest.fixture
-def terminals(libvirtd, second, tmp_path, monkeypatch):  # noqa: F811
-    """A terminal of a master with two hosts, hv1 and hv2."""
+def terminals(libvirtd, second, monkeypatch):  # noqa: F811
+    """A terminal of a master with two hosts, hv1 and hv2. Its paths are as short as those of the
+    manuals, so that a line is folded at the same place."""
     uris = {"hv1": libvirtd.uri, "hv2": second.uri}
-    yield Terminal(uris, tmp_path, monkeypatch)
-    for uri in uris.values():
-        clear(uri)
+    with process.folder("") as folder:
+        yield Terminal(uris, Path(folder), monkeypatch)
+        for uri in uris.values():
+            clear(uri)
 
 
 def replaced(text, instead):
@@ -74,7 +78,8 @@ def follow(terminal, page, instead):
     here}."""
     text, typed = paths.page(page).read_text(encoding="utf-8"), 0
     root = terminal.root
-    instead = {**instead, "hyper1": "hv1", "hyper2": "hv2", "/srv/salt-images": f"{root}/srv"}
+    instead = {**instead, "hyper1": "hv1", "hyper2": "hv2", "hyper*": "hv*",
+               "/srv/salt-images": f"{root}/srv"}
     text = replaced(text, instead)
     for block in typed_manual.BLOCK.finditer(typed_manual.joined(text)):
         if block["kind"] == "yaml":
@@ -358,3 +363,77 @@ def test_states(terminals):
         "- `virt.pool_deleted` is refused": f"{PURGE}- `virt.pool_deleted` is refused",
     }  # fmt: skip
     assert follow(terminals, "states.md", here) == 18
+
+
+# guests without a system of their own, as small as possible
+BARE = {
+    word + " salt://debian.qcow2": small + " salt://debian.qcow2 seed=False"
+    for word, small in (("2 2GiB", "1 64MiB"), ("1 1GiB", "1 64MiB"), ("1 256MiB", "1 256MiB"))
+}
+
+
+def test_networks(terminals):
+    """Without DHCP: no dnsmasq on every machine."""
+    terminals.image()
+    here = {DHCP: "    - autostart: True\n", "nat ": "isolated ", "{bridge: br0}": "{type: user}"}
+    assert follow(terminals, "networks.md", {**BARE, **here}) == 4
+
+
+def test_teams(terminals):
+    terminals.image()
+    terminals.groups = {"anna": ["shop"], "bob": ["shop"]}
+    for name in ("shop-db1", "shop-web2", "intranet"):
+        created(terminals, name, host="hv1")
+    here = {**BARE, "1 GiB of memory": "64 MiB of memory"}
+    assert follow(terminals, "teams.md", here) == 6
+
+
+def test_second_site(terminals):
+    terminals.image()
+    assert follow(terminals, "second-site.md", BARE) == 2
+
+
+def test_images(terminals):
+    terminals.image()
+    (terminals.root / "salt/images").mkdir()
+    terminals.image("images/debian12.qcow2", size="20M")
+    bare = "1 64MiB salt://images/debian12.qcow2 seed=False"
+    here = {**BARE, "2 2GiB salt://images/debian12.qcow2": bare}
+    assert follow(terminals, "images.md", here) == 7
+
+
+def test_placement(terminals):
+    terminals.image()
+    created(terminals, host="hv1")
+    assert follow(terminals, "placement.md", BARE) == 4
+
+
+def test_snapshots(terminals):
+    terminals.image()
+    created(terminals)
+    assert follow(terminals, "snapshots.md", {}) == 5
+
+
+def test_purge(terminals):
+    terminals.image()
+    created(terminals)
+    assert follow(terminals, "purge.md", {}) == 5
+
+
+def test_runner(terminals):
+    terminals.image()
+    created(terminals, host="hv1")
+    created(terminals, "web2", host="hv2")
+    assert terminals.type("salt-run virt.force_off web1,web2")[0] == 0
+    conn = libvirt.open(terminals.modules.opts["virt"]["connection"]["uri"])
+    conn.networkCreateXML("<network><name>lan</name></network>")
+    (terminals.root / "ssd").mkdir()
+    conn.storagePoolCreateXML(
+        f"<pool type='dir'><name>ssd</name><target><path>{terminals.root}/ssd</path></target></pool>"
+    )
+    conn.close()
+    here = {**BARE, "# salt-run virt.rename": f"{OFF}# salt-run virt.rename",
+            "# salt-run virt.vm_info": f"{ON}# salt-run virt.vm_info",
+            "Memory: 1 GiB": "Memory: 64 MiB", "Size: 20 GiB": "Size: 20 MiB",
+            "Source: br0": "Source: none", "Type: bridge": "Type: user"}  # fmt: skip
+    assert follow(terminals, "runner.md", here) == 17
