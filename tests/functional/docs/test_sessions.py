@@ -362,7 +362,7 @@ def test_states(terminals):
         "next start of the network:\n": f"next start of the network:\n{ON_LAB}",
         "- `virt.pool_deleted` is refused": f"{PURGE}- `virt.pool_deleted` is refused",
     }  # fmt: skip
-    assert follow(terminals, "states.md", here) == 18
+    assert follow(terminals, "states.md", here) == 20
 
 
 # guests without a system of their own, as small as possible
