@@ -427,9 +427,10 @@ def test_runner(terminals):
     assert terminals.type("salt-run virt.force_off web1,web2")[0] == 0
     conn = libvirt.open(terminals.modules.opts["virt"]["connection"]["uri"])
     conn.networkCreateXML("<network><name>lan</name></network>")
-    (terminals.root / "ssd").mkdir()
+    folder = terminals.root / "ssd"
+    folder.mkdir()
     conn.storagePoolCreateXML(
-        f"<pool type='dir'><name>ssd</name><target><path>{terminals.root}/ssd</path></target></pool>"
+        f"<pool type='dir'><name>ssd</name><target><path>{folder}</path></target></pool>"
     )
     conn.close()
     here = {**BARE, "# salt-run virt.rename": f"{OFF}# salt-run virt.rename",
