@@ -78,8 +78,13 @@ def follow(terminal, page, instead):
     here}."""
     text, typed = paths.page(page).read_text(encoding="utf-8"), 0
     root = terminal.root
-    instead = {**instead, "hyper1": "hv1", "hyper2": "hv2", "hyper*": "hv*",
-               "/srv/salt-images": f"{root}/srv"}
+    instead = {
+        **instead,
+        "hyper1": "hv1",
+        "hyper2": "hv2",
+        "hyper*": "hv*",
+        "/srv/salt-images": f"{root}/srv",
+    }
     text = replaced(text, instead)
     for block in typed_manual.BLOCK.finditer(typed_manual.joined(text)):
         if block["kind"] == "yaml":
