@@ -194,6 +194,31 @@ def test_a_question_about_a_guest_is_not_answered_on_the_page_of_another(inside,
     assert "force_off" not in [fun for fun, _ in api.calls]
 
 
+def test_one_look_tells_what_is_wrong_and_what_happens_now(page, api):
+    crashed, paused = list(api.hosts["hyper1"])[:2]
+    for guests in api.hosts.values():
+        for guest in guests.values():
+            guest["state"] = "running"
+    api.hosts["hyper1"][paused]["state"] = "paused"
+    login(page)
+    page.until_text("4 hosts, all respond", ".totals")
+    assert "crashed" not in page.call(".totals").text
+    page.until_text("live", ".live.on")
+    api.hosts["hyper1"][crashed]["state"] = "crashed"
+    api.maintenance["hyper2"] = "disks"
+    api.tell("salt/virt/web77/init/copy", {"message": "copying"})
+    api.tell("salt/virt/web78/init/failed", {"message": "no space left"})
+    page.until_text("1 crashed", ".totals a.bad")
+    page.until_text("1 paused", ".totals a.warn")
+    page.until_text("1 in maintenance", ".totals a.warn")
+    page.until_text("1 job failed", ".totals a.bad")
+    page.until_text("1 job running", ".totals a")
+    next(one for one in page.all(".totals a") if "crashed" in one.text).click()
+    rows = page.until(lambda: page.all("tbody tr"), "the crashed guest")
+    assert [one.text.split()[:2] for one in rows] == [[crashed, "crashed"]]
+    assert page.axe() == []
+
+
 def test_guests_of_a_host_that_does_not_respond_are_shown_as_last_seen(inside, api):
     names = sorted(api.hosts["hyper2"])
     there = api.do_query({})

@@ -62,7 +62,7 @@ function details(name, one, words) {
     .map(([guest, of]) => [of.host ? guest_links([guest]) : guest, h("span", { class: `badge ${(STATUSES[of.status] || [])[1] || ""}` }, (STATUSES[of.status] || [String(of.status)])[0]),
       String(of.host || ""), String(of.state || ""), of.cpu === null ? "" : number(of.cpu), of.memory_mib === null ? "" : size(number(of.memory_mib)),
       of.size_bytes ? bytes(of.size_bytes) : "", String(of.image || ""), String(of.reason || "")]);
-  return [back, h("h4", null, name, " ", badges(one)),
+  return [back, h("p", { class: "badges" }, h("strong", null, name), " ", badges(one)),
     one.time ? h("p", { class: "none" }, `Last call: ${stamp(one.time)} by ${one.user || "unknown"}, `, ended(one),
       one.remove ? ". Guests that are no longer listed are removed." : ". Guests that are no longer listed are kept.") : null,
     rows.length ? table([["guest", "status", "host", "state", "vCPUs", "memory", "disks", "image", "reason"], ...rows], `${counted(rows.length, "guest")} of ${name}`)

@@ -150,6 +150,7 @@ function cloud_view() {
   function draw_jobs() {
     const now = strip.draw();
     nav.counts.textContent = now ? ` ${now}` : "";
+    update(totals, total_line());
     if (current && current.name === "jobs") current.draw(state.hosts, words.value.trim());
   }
 
@@ -224,12 +225,20 @@ function total_line() {
   const part = (word, used, all, show) => h("span", null, h("b", null, `${show(used)} of ${show(all)}`), ` ${word}`);
   const silent = state.hosts.length - up.length;
   const lost = sum(state.hosts.map((one) => one.last_seen.guests.length));
+  const kept = state.hosts.filter((one) => one.maintenance).length;
+  const jobs = (result) => [...state.jobs.values()].filter((one) => one.result === result).length;
+  const linked = (count, kind, text, to) => (count ? h("a", { class: kind, href: to }, h("b", null, count), ` ${text}`) : null);
   return [
-    h("span", null, h("b", null, state.hosts.length), ` host${state.hosts.length === 1 ? "" : "s"}`),
+    h("span", null, h("b", null, state.hosts.length), ` host${state.hosts.length === 1 ? "" : "s"}`, silent ? "" : state.hosts.length > 1 ? ", all respond" : ", responds"),
     silent ? h("span", { class: "bad" }, h("b", null, silent), " not responding") : null,
+    linked(kept, "warn", "in maintenance", href("maintenance")),
     state.disarmed ? h("span", { class: "bad" }, "high availability is ", h("b", null, "disarmed")) : null,
     h("span", null, h("b", null, `${on} of ${guests.length}`), " guests running"),
     lost ? h("span", { class: "bad" }, h("b", null, lost), " last seen on hosts that do not respond") : null,
+    linked(guests.filter((one) => one.state === "crashed").length, "bad", "crashed", `${href("guests")}?state=crashed`),
+    linked(guests.filter((one) => one.state === "paused").length, "warn", "paused", `${href("guests")}?state=paused`),
+    linked(jobs(undefined), "", `${jobs(undefined) === 1 ? "job" : "jobs"} running`, href("jobs")),
+    linked(jobs(false), "bad", `${jobs(false) === 1 ? "job" : "jobs"} failed`, href("jobs")),
     part("vCPUs allocated", sum(up.map((one) => one.vcpus_used)), sum(up.map((one) => one.vcpus)), String),
     part("memory allocated", sum(up.map((one) => one.memory_used)), sum(up.map((one) => one.memory)), size),
     h("span", { class: "when" }, `queried at ${clock(state.at)}`),

@@ -117,8 +117,9 @@ export const clock = (when) => new Date(when).toLocaleTimeString([], { hour12: f
 
 /** A time that the master has recorded: of day, with the date if it is not today. */
 export function stamp(text) {
+  if (!text) return "";
   const time = new Date(text);
-  if (Number.isNaN(time.getTime())) return String(text || "");
+  if (Number.isNaN(time.getTime())) return String(text);
   const is_today = time.toDateString() === new Date().toDateString();
   return is_today ? clock(time) : `${time.toLocaleDateString([], { month: "short", day: "numeric" })} ${clock(time)}`;
 }
