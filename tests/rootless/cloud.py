@@ -33,6 +33,14 @@ PATIENCE_S = 60
 ENGINE = "rootless/libvirt"
 # the test driver's host has 3 GiB and a running guest of 8
 ROOMY = {"memory_ratio": 10, "reserved_memory_kib": 0}
+PROGRAM = """#!{python}
+import sys
+
+from salt import scripts
+
+if __name__ == "__main__":
+    sys.exit(scripts.{function}())
+"""
 _QUIET = {"log_level_logfile": "warning", "log_level": "warning", "keysize": 2048}
 
 
@@ -52,7 +60,9 @@ class Cloud:
         self.factories = FactoriesManager(
             root_dir=root / "salt", log_server_port=0, log_server_level="error",
             log_server_host="127.0.0.1", event_listener=self.events, slow_stop=False,
-            start_timeout=300,
+            start_timeout=300, scripts_dir=programs(root / "bin"),
+            # a master and a minion keep what Python compiles, unlike pytest-salt-factories'
+            environ={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
         )  # fmt: skip
         self.minions, self.libvirtds = {}, {}
         self._pool = ThreadPoolExecutor()
@@ -238,6 +248,18 @@ def _run(opts, fun, arguments, named):
     if isinstance(found, dict) and set(found) == {"data", "outputter"}:
         return found["data"]
     return found
+
+
+def programs(folder):
+    """A new folder with Salt's programs under their own names: a minion imports the library for its
+    jobs only as ``salt-minion``. Those of a venv that was moved do not run."""
+    folder.mkdir()
+    for name in ("salt", "salt-call", "salt-master", "salt-minion", "salt-run"):
+        function = {"salt": "salt_main"}.get(name, name.replace("-", "_"))
+        path = folder / name
+        path.write_text(PROGRAM.format(python=sys.executable, function=function))
+        path.chmod(0o755)
+    return folder
 
 
 def words(arguments, named):

@@ -38,3 +38,16 @@ def test_the_grain_says_what_a_minion_is(cloud):
     # a minion reads its grains again in its own time after a sync
     for grain in until(known, "the grain on both").values():
         assert set(grain) >= {"hypervisor", "type", "daemons", "kvm", "arch"}
+
+
+@pytest.mark.parametrize("fun", ["virt.vm_state", "virt.usage", "virt.inventory"])
+def test_a_job_imports_nothing_and_loads_few_modules(cloud, fun):
+    """Its minion holds the library, and Salt finds each function at once."""
+
+    def costs():
+        found = cloud.salt("hv*", "virt.costs", fun)
+        return found if all(one["held"] for one in found.values()) else None
+
+    for cost in until(costs, "the library in both minions").values():
+        assert cost["imported"] == []
+        assert set(cost["loaded"]) <= {"virt", "config", "saltutil", "grains"}

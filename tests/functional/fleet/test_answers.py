@@ -104,6 +104,19 @@ def test_what_fails_by_itself_is_told_as_a_person_reads_it(host, conn, caplog, f
     assert ("Traceback" in caplog.text) is (fun == "virt.breaks")
 
 
+def test_a_call_of_a_handler_is_searched_in_no_module_of_salt(host, conn):
+    """Salt loads all modules of a minion before it says that none has the function."""
+
+    class Modules(dict):
+        def __contains__(self, function):
+            raise AssertionError(f"{function} is searched")
+
+    module, _ = host
+    module.__salt__ = Modules(module.__salt__)
+    said = module.answer("virt.usage", {}, __pub_jid=JID)["said"]
+    assert (said["retcode"], set(said["return"]["guests"])) == (0, {"test"})
+
+
 # -- what is told meanwhile -----------------------------------------------------------------------
 
 
