@@ -341,8 +341,8 @@ def top(host=None, sort="cpu", interval=None):
     Show what hosts and running guests use: CPUs, memory, disks and networks.
 
     The rates are those since the previous request to the host, at most a minute ago; without one,
-    the host measures for half a second. ``CPU %`` of a host is of all its CPUs, that of a guest of
-    one CPU. ``memory used`` of a guest is what its balloon driver reports.
+    the host measures for a quarter of a second. ``CPU %`` of a host is of all its CPUs, that of a
+    guest of one CPU. ``memory used`` of a guest is what its balloon driver reports.
 
     :param host: minion id of a single hypervisor
     :param sort: ``cpu``, ``memory``, ``disk``, ``network`` or ``name``

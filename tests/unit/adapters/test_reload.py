@@ -47,6 +47,17 @@ def test_nothing_is_imported_before_it_is_used_and_all_of_it_then(package):  # n
     assert lookup.state_name(1) == "running"
 
 
+def test_a_query_imports_nothing_of_what_features_do(package):  # noqa: F811
+    """Each query asks the features for warnings: their hooks import the rest when they need it."""
+    from saltvirt.fleet import client  # noqa: F401
+    from saltvirt.operations.access import runner  # noqa: F401
+    from saltvirt.operations.cluster import find, hooks, idle_notice  # noqa: F401
+
+    assert len(hooks.installed()) == 2
+    unused = ("backup.model", "backup.target", "design", "ha.agent", "host", "pki", "xml")
+    assert not {name for name in held() if name.removeprefix("saltvirt.").startswith(unused)}
+
+
 def test_all_blocks_of_a_file_are_one_group(package):  # noqa: F811
     """Several adapters are published as one file."""
     import saltvirt

@@ -3,13 +3,15 @@ guest."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from saltvirt import errors, settings
-from saltvirt.backup.manager.schedules import BackupSchedules
-from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster.hooks import MasterHooks
-from saltvirt.system import file_lock
+
+if TYPE_CHECKING:
+    from saltvirt.backup.manager.schedules import BackupSchedules
+    from saltvirt.fleet.client import Fleet
+    from saltvirt.system import file_lock
 
 
 class BackupMasterHooks(MasterHooks):
@@ -17,6 +19,8 @@ class BackupMasterHooks(MasterHooks):
 
     def guest_settings(self, opts: file_lock.Opts) -> BackupSchedules:
         """See MasterHooks."""
+        from saltvirt.backup.manager.schedules import BackupSchedules  # noqa: PLC0415 - who uses it pays for it
+
         return BackupSchedules(opts)
 
     def describe_guest(self, fleet: Fleet, name: str, uuid: str) -> dict[str, Any]:

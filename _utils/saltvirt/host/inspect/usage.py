@@ -23,9 +23,7 @@ from saltvirt.host.inspect.counters import HostCounters
 from saltvirt.system import atomic_file, bounded_io, private_folder
 
 # without a stored reading, the use is measured over this time
-SAMPLE_S = 0.5
-# the same for one guest, which other questions about it may take
-GUEST_SAMPLE_S = 0.25
+SAMPLE_S = 0.25
 # the age of a stored reading that the next one is compared with
 MIN_AGE_S, MAX_AGE_S = 1.0, 60.0
 FILE = "usage.json"
@@ -39,7 +37,7 @@ _Guest = tuple[str, str, dict[str, Any]]
 
 def measure(conn: libvirt.virConnect, folder: str) -> HostUsage:
     """Return the use of resources since a previous reading in the folder, which is at most a minute
-    old, or else during half a second."""
+    old, or else during a quarter of a second."""
     path = os.path.join(folder, FILE)
     readings = _load(path)
     guests, after = _read_all(conn)
@@ -73,7 +71,7 @@ class GuestMeasurement:
 
     def result(self) -> GuestUsage | None:
         """Return the use now; None if the guest is off."""
-        time.sleep(max(0.0, GUEST_SAMPLE_S - (time.monotonic() - self._before.at_s)))
+        time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - self._before.at_s)))
         guests, after = self._read()
         usages = [_guest_usage(uuid, values, self._before, after) for uuid, _, values in guests]
         return next((usage for usage in usages if usage.state not in _INACTIVE), None)
@@ -179,7 +177,7 @@ def _load(path: str) -> list[HostCounters]:
 
 
 def _store(path: str, readings: list[HostCounters]) -> None:
-    """Store the readings; without them, the next request measures for half a second."""
+    """Store the readings; without them, the next request measures again."""
     data = json.dumps(schema.plain(readings)).encode()
     with contextlib.suppress(OSError, errors.OperationFailed):
         private_folder.ensure(os.path.dirname(path))
