@@ -309,6 +309,7 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 
 # pages that a test reads and types, block by block
 FOLLOWED = {
+    "CONTRIBUTING.md": "tests/functional/docs/test_contributing.py",
     "docs/how-to/backups.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/hypervisors.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/migration.md": "tests/functional/docs/test_sessions_services.py",
@@ -335,7 +336,6 @@ FOLLOWED = {
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
-    "CONTRIBUTING.md": "the recipes were tried by hand; test_layers looks their files up",
     "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
     "docs/how-to/consoles.md": "test_console.py, test_guest_agent.py, test_reach.py",
     "docs/how-to/master.md": "integration/test_update.py upgrades; no test restores a master",
