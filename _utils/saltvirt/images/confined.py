@@ -124,12 +124,18 @@ def run(
     """
     if shutil.which(argv[0]) is None:
         raise tools.missing(argv[0])
-    limits = limits or Limits()
+    limits, reads = limits or Limits(), tuple(reads)
     try:
         confined = command(argv, reads, writes, limits)
     except OSError as exc:  # a path leads through what is not for anybody, as another's root
         raise error(f"cannot {action}: {exc.filename}: {exc.strerror}") from exc
-    return tools.run(
-        confined, action, error,
-        timeout_s=limits.timeout_s, ok_codes=ok_codes, name=argv[0],
-    )  # fmt: skip
+    try:
+        return tools.run(
+            confined, action, error,
+            timeout_s=limits.timeout_s, ok_codes=ok_codes, name=argv[0],
+        )  # fmt: skip
+    except error as exc:
+        missing = next((path for path in reads if not os.path.lexists(path)), None)
+        if missing is None:
+            raise
+        raise error(f"cannot {action}: {missing} does not exist") from exc

@@ -365,6 +365,9 @@ def test_a_confined_tool_reaches_what_it_was_given_and_nothing_else(tmp_path):
             confined.run(["cat", str(path)], "read it", reads=[str(given)])
     with pytest.raises(errors.OperationFailed, match="Read-only"):
         confined.run(["sh", "-c", f"echo no > {given}"], "write it", reads=[str(given)])
+    gone = str(tmp_path / "gone")
+    with pytest.raises(errors.OperationFailed, match=f"^cannot read it: {gone} does not exist$"):
+        confined.run(["cat", gone], "read it", reads=[gone])
     with pytest.raises(errors.OperationFailed):
         confined.run(["mknod", "/disk", "b", "8", "0"], "make a device")
     confined.run(["sh", "-c", f"echo yes > {given}"], "write it", writes=[str(given)])
