@@ -26,7 +26,6 @@ _ROUNDED_KIB = 2048
 _COMPLETED = re.compile(
     r"os:(loader|nvram|firmware_)|features:(smm|hyperv_mode)$|clock:(basis|adjustment)$|metadata:|os$"
 )
-_CACHE = re.compile(r"disks:([^:]+):cache$")
 _FEATURE = re.compile(r"cpu:features:([^:]+):(\w+)")
 _ON, _OFF = ("require", "force"), ("disable", "forbid")
 # for other hypervisors, only these parts of the running definition are compared
@@ -150,15 +149,7 @@ def _is_pending(change: Change, running: Domain, stored: Domain) -> bool:
         return _is_cpu_lacking(change, running, stored)
     if path in ("os:loader", "os:firmware"):
         return _other_firmware(running, stored, path)
-    completed = _COMPLETED.match(path) or _is_cache_completed(change, stored)
-    return (path == "os:loader_secure" and bool(change.new)) or not completed
-
-
-def _is_cache_completed(change: Change, stored: Domain) -> bool:
-    """Whether libvirt has set the cache mode of a disk that other guests may use, too."""
-    match = _CACHE.match(change.path)
-    shareable = {disk.target for disk in stored.disks if match and disk.shareable}
-    return bool(match and change.new is None and match[1] in shareable)
+    return (path == "os:loader_secure" and bool(change.new)) or not _COMPLETED.match(path)
 
 
 def _is_cpu_lacking(change: Change, running: Domain, stored: Domain) -> bool:

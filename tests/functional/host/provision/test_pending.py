@@ -62,18 +62,6 @@ def host(libvirtd, tmp_path):  # noqa: F811
     conn.close()
 
 
-def test_libvirt_starts_a_shareable_disk_without_a_cache():
-    disk = (
-        "<domain type='kvm'><devices><disk type='file' device='disk'><driver name='qemu' {}/>"
-        "<source file='/a'/><target dev='vda'/>{}</disk></devices></domain>"
-    )
-    running = Domain.fromstring(disk.format("cache='none'", "<shareable/>"))
-    for shareable, found in (("<shareable/>", []), ("", ["disks:vda:cache"])):
-        stored = Domain.fromstring(disk.format("", shareable))
-        paths = [change.path for change in pending.pending_changes(running, stored)]
-        assert [path for path in paths if path.endswith("cache")] == found
-
-
 @contextlib.contextmanager
 def written_to(path):
     """While another process has the image open, so that QEMU cannot."""
