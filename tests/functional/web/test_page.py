@@ -130,8 +130,9 @@ def test_pause_and_resume_on_the_guests_page(inside, api):
 def test_a_guest_has_an_address_that_is_reloaded_and_left_by_back(inside, api):
     name = guest_in(api, "running")
     tile(inside, name).click()
-    inside.driver.find_element("link text", "Hardware").click()
+    inside.driver.find_element("link text", "Hardware").send_keys(Keys.ENTER)
     inside.until_text("52:54:00:12:34:56", "main")
+    assert inside.run("return document.activeElement.textContent") == "Hardware"
     assert inside.run("return location.hash") == f"#guest/{name}/hardware"
     inside.driver.refresh()
     inside.until_text("52:54:00:12:34:56", "main")

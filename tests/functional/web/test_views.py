@@ -254,6 +254,7 @@ def test_deployments_show_which_guests_are_missing(inside, api):
     assert "1 present 1 missing" in rows[1] and rows[1].endswith("ops failed")
     inside.driver.find_element("link text", "shop").click()
     inside.until_text("are kept", "main")
+    assert inside.run("return document.activeElement.textContent") == "All deployments"
     assert inside.run("return location.hash") == "#deployments/shop"
     rows = {one.text.split()[0]: one.text for one in inside.all("tbody tr")}
     assert rows["web9"].endswith(HOSTILE) and "missing" in rows["web9"]

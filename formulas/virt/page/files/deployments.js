@@ -37,7 +37,7 @@ function content(data, words, chosen) {
       ["salt-run state.orchestrate virt.orch.deploy test=True"], ["salt-run state.orchestrate virt.orch.deploy"])];
   }
   const rows = all.filter(([name, one]) => !words || fits(words, name, String(one.user || ""), ...Object.keys(one.guests || {})))
-    .map(([name, one]) => [h("a", { href: href("deployments", name) }, name), badges(one), stamp(one.time), String(one.user || ""), ended(one)]);
+    .map(([name, one]) => [h("a", { href: href("deployments", name), "data-name": name }, name), badges(one), stamp(one.time), String(one.user || ""), ended(one)]);
   return [silent, table([["deployment", "guests", "last call", "user", "result"], ...rows], "Deployments")];
 }
 
@@ -55,7 +55,7 @@ function ended(one) {
 }
 
 function details(name, one, words) {
-  const back = h("p", { class: "crumbs" }, h("a", { href: href("deployments") }, "All deployments"));
+  const back = h("p", { class: "crumbs" }, h("a", { href: href("deployments"), "data-name": name }, "All deployments"));
   if (!one) return [back, h("p", { class: "empty" }, `No deployment ${name}.`)];
   const rows = Object.entries(one.guests || {}).sort(([a], [b]) => natural(a, b))
     .filter(([guest, of]) => !words || fits(words, guest, of.status, of.host || "", of.image || ""))

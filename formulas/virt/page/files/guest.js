@@ -207,7 +207,7 @@ export function guest_view(page) {
         say(said, { comment: "" });
       }
       tab = Object.hasOwn(TABS, part) ? part : "overview";
-      fill(list, Object.entries(TABS).filter(([key]) => key === tab || may({ snapshots: "snapshots", backups: "backups", history: "log" }[key] || "query")).map(([key, [label]]) => h("a", {
+      update(list, Object.entries(TABS).filter(([key]) => key === tab || may({ snapshots: "snapshots", backups: "backups", history: "log" }[key] || "query")).map(([key, [label]]) => h("a", {
         href: href("guest", name, ...(key === "overview" ? [] : [key])), "aria-current": key === tab ? "page" : null,
       }, label)));
       fill(body);
