@@ -154,8 +154,8 @@ def find_disks(
     """{name of a DiskSpec: target of its disk}; no entry for a spec without an existing disk.
 
     The disk is identified by the location that the spec names, then by the recorded name, then by
-    the target. File names are only used for disks without a recorded name, and the order only for
-    drives whose name is not in any spec.
+    the target. File names and the order of drives are only used for disks without a recorded
+    name: the medium of a drive with another name is kept.
 
     same_place: whether a spec names the location of a disk. same_file: whether a spec names no
     location, and the name of a disk's file is the default. skip: targets of disks that are not
@@ -177,7 +177,7 @@ def find_disks(
             same_file and disk.target not in recorded_names and same_file(spec, disk)
         ),
         lambda spec, disk: (
-            spec.removable and disk.device == spec.device and not is_other_disk(disk, spec)
+            spec.removable and disk.device == spec.device and disk.target not in recorded_names
         ),
     )
     for fits in tests:

@@ -4,6 +4,7 @@ import pytest
 
 from saltvirt.design import identity
 from saltvirt.design.source import Source
+from saltvirt.spec.disk import DiskSpec
 from saltvirt.xml.domain.domain import Domain
 
 DOMAIN = """<domain type='kvm'><name>web1</name><metadata>
@@ -143,3 +144,13 @@ def test_a_medium_takes_no_name_to_another_drive():
     identity.name_disk(domain.record, "cd2", second, Source(path="/i/a.iso"))
     assert identity.disk_names(domain) == names
     assert identity.named_locations(identity.entry(domain.record, "cd1")) == set()
+
+
+@pytest.mark.parametrize("recorded, expected", [("cd1", {}), (None, {"new": "sda"})])
+def test_a_new_drive_takes_the_place_of_none_that_has_a_name(recorded, expected):
+    domain = guest(("/i/a.iso", "sda"))
+    domain.disks[0].device = "cdrom"
+    if recorded:
+        identity.name_disk(domain.record, recorded, domain.disks[0])
+    new = DiskSpec.parse({"name": "new", "device": "cdrom", "source_file": "/i/b.iso"}, "disks")
+    assert identity.find_disks([new], domain, lambda _spec, _disk: False) == expected
