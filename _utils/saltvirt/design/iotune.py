@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from saltvirt.xml.devices.disk import Disk
     from saltvirt.xml.devices.iotune import IoTune
 
+# QEMU refuses more
+LARGEST = 10**15
+
 
 def apply(spec: DiskSpec, disk: Disk) -> None:
     """Apply a DiskSpec's iotune to its disk."""
@@ -58,11 +61,17 @@ def _check(spec: DiskSpec, iotune: IoTune) -> None:
         raise InvalidInput(f"disk {spec.name}: iotune: group_name needs a limit")
     for word in LIMITS:
         limit, burst = getattr(iotune, word), getattr(iotune, f"{word}_max")
+        seconds = getattr(iotune, f"{word}_max_length")
+        if max(limit or 0, burst or 0) * (seconds or 1) > LARGEST:
+            raise InvalidInput(
+                f"disk {spec.name}: iotune: {word}, {word}_max and {word}_max multiplied by "
+                f"{word}_max_length must be at most {LARGEST}"
+            )
         if burst and not limit:
             raise InvalidInput(f"disk {spec.name}: iotune: {word}_max needs {word}")
         if limit and burst and burst <= limit:
             raise InvalidInput(
                 f"disk {spec.name}: iotune: {word}_max ({burst}) must be more than {word} ({limit})"
             )
-        if getattr(iotune, f"{word}_max_length") and not burst:
+        if seconds and not burst:
             raise InvalidInput(f"disk {spec.name}: iotune: {word}_max_length needs {word}_max")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from saltvirt.spec.guest_spec import GuestSpec
     from saltvirt.xml.domain.domain import Domain
 
+# the widths of addresses that QEMU accepts
+_INTEL_AW_BITS = (39, 48)
 _PANIC_MODELS = {"ppc64": "pseries", "ppc64le": "pseries", "s390x": "s390"}
 
 
@@ -87,6 +89,16 @@ def _video(spec: VideoSpec | str, domain: Domain, context: Context) -> None:
         put(video, spec)
         if is_given(spec.vram_kib):
             video.vram_kib = 1 << (spec.vram_kib - 1).bit_length()  # as libvirt rounds it
+    if is_given(spec.accel3d) and spec.accel3d and context.qemu:
+        _require_opengl(video, domain)
+
+
+def _require_opengl(video: Video, domain: Domain) -> None:
+    """Raise InvalidInput if QEMU cannot accelerate the graphics card."""
+    if video.model != "virtio":
+        raise InvalidInput(f"video: accel3d needs model: virtio, not {video.model}")
+    if not any(display.type == "egl-headless" or display.gl for display in domain.graphics):
+        raise InvalidInput("video: accel3d needs a display with OpenGL: graphics: egl-headless")
 
 
 def _video_model(context: Context) -> str:
@@ -108,6 +120,9 @@ def _iommu(spec: IommuSpec | str, domain: Domain, context: Context) -> None:
     if context.guest.arch in X86 and not _is_q35(domain):
         raise Unsupported(f"iommu: machine {domain.os.machine} has none: give machine: q35")
     put(iommu, spec)
+    if model == "intel" and iommu.aw_bits not in (None, *_INTEL_AW_BITS):
+        widths = " or ".join(map(str, _INTEL_AW_BITS))
+        raise InvalidInput(f"iommu: aw_bits of the model intel must be {widths}")
     if iommu.intremap or iommu.eim:
         domain.features.ioapic = "qemu"  # KVM's own cannot remap interrupts
 

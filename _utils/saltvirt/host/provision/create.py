@@ -70,6 +70,7 @@ class CreationBuilder(GuestBuilder):
 
     def plan(self) -> Domain:
         """Return the guest's Domain and set its DiskBuilds; change nothing on the host."""
+        kernels.require_files(self.conn, self.spec.boot, self.kernels)
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
         location, freed = self.tools.admission_config.disks_location, self.leftover.locations

@@ -9,13 +9,19 @@ import shutil
 from typing import TYPE_CHECKING
 
 from saltvirt import errors
+from saltvirt.host import connection
 from saltvirt.images import checksum, clone, sources
 from saltvirt.spec.base import value_or_none
-from saltvirt.system import atomic_file, file_lock, mount_guard
+from saltvirt.system import atomic_file, bounded_io, file_lock, mount_guard
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import libvirt
+
     from saltvirt.host.provision.guest_builder import Tools
     from saltvirt.spec.boot import BootSpec
+    from saltvirt.xml.domain.os import Os
 
 FOLDER = "_boot"
 
@@ -37,6 +43,27 @@ def set_local_paths(
             setattr(boot, name, path)
             sources_by_path[path] = source
     return sources_by_path
+
+
+def require_files(
+    conn: libvirt.virConnect,
+    boot: BootSpec | None,
+    sources_by_path: Collection[str],
+    current: Os | None = None,
+) -> None:
+    """Raise NotFound if a file of a BootSpec does not exist on this host.
+
+    sources_by_path: the files that will be downloaded. current: of an existing guest, whose files
+    are not looked for.
+    """
+    if boot is None or not connection.is_local(conn):
+        return
+    for word in ("kernel", "initrd", "loader"):
+        path = value_or_none(getattr(boot, word))
+        if not path or path in sources_by_path or path == getattr(current, word, None):
+            continue
+        if not bounded_io.lexists(path):
+            raise errors.NotFound(f"boot: {word} {path} does not exist on this host")
 
 
 def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:

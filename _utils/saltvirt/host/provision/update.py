@@ -118,6 +118,7 @@ class Update:
 
     def compare(self) -> list[Change]:
         """Return the changes of the definition; change nothing on the host."""
+        kernels.require_files(self.conn, self.spec.boot, self.kernels, self.actual.os)
         match = self.match_disks()
         context = guest_definition.host_context(
             self.conn, self.spec, self.builds, self.requested_os()

@@ -70,6 +70,27 @@ def test_a_device_that_was_removed_returns_and_changes_its_model(host):  # noqa:
     assert paths(answer)["iommu:model"] == ("virtio", "intel")
 
 
+@pytest.mark.parametrize("given, text", [
+    ({"iommu": {"aw_bits": 40}}, "aw_bits of the model intel must be 39 or 48"),
+    ({"video": {"model": "vga", "accel3d": True}}, "accel3d needs model: virtio, not vga"),
+    ({"video": {"model": "virtio", "accel3d": True}}, "accel3d needs a display with OpenGL"),
+    ({"disks": [{**SYSTEM, "iotune": {"total_iops_sec": 10**16}}]}, "must be at most 10{15}"),
+    ({"disks": [{**SYSTEM, "iotune": {"total_bytes_sec": 10**9, "total_bytes_sec_max": 10**10,
+                                      "total_bytes_sec_max_length": 10**6}}]}, "must be at most"),
+    ({"boot": {"kernel": "/nope"}}, "boot: kernel /nope does not exist on this host"),
+    ({"boot": {"loader": "/nope", "nvram": "/x"}}, "boot: loader /nope does not exist"),
+])  # fmt: skip
+def test_what_qemu_refuses_at_the_start_is_refused_before(host, given, text):  # noqa: F811
+    with pytest.raises(errors.VirtError, match=text.replace("10{15}", str(10**15))):
+        host.init(machine="q35", graphics="vnc", **given)
+    assert host.conn.listAllDomains() == []
+    host.init(machine="q35", graphics="vnc", start=False)
+    with pytest.raises(errors.VirtError, match=text.replace("10{15}", str(10**15))):
+        host.update(**given)
+    gl = {"iommu": {"aw_bits": 39}, "video": {"model": "virtio", "accel3d": True}}
+    assert host.update(graphics="egl-headless", **gl)["changes"]
+
+
 def test_a_vsock(host):  # noqa: F811
     live = os.path.exists("/dev/vhost-vsock")
     host.init(vsock=True, start=live)
