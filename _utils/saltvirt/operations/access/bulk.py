@@ -21,7 +21,7 @@ from saltvirt.fleet.client import Fleet
 from saltvirt.operations.access import access_check, owners
 from saltvirt.operations.cluster import find, inventory
 from saltvirt.operations.core import report
-from saltvirt.operations.core.result import Answer
+from saltvirt.operations.core.result import Answer, key
 from saltvirt.operations.journal import location_cache
 from saltvirt.spec import values
 
@@ -300,6 +300,7 @@ def _unseen(
     error = f"no guest {name!r} on any hypervisor"
     if missing:
         error += f" that answered (not: {', '.join(sorted(missing))})"
+    error += find.quoting_hint(name)
     if locations is not None:
         try:
             locations.host_of(name)
@@ -376,7 +377,7 @@ def _merged(
     failed = 0
     for target in targets:
         entry = _entry(target, answers.get(target.name, {}))
-        data[target.name] = entry
+        data[key(target.name)] = entry
         result = entry.get("result")
         failed += result is False
         word = {False: "failed", None: "would change"}.get(result, "ok")

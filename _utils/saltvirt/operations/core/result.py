@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltvirt import sanitize
+from saltvirt import names, sanitize
 
 OUTPUTTER = "virt_query"
 
@@ -22,6 +22,12 @@ def with_outputter(data: Answer) -> Answer:
     return {"data": data, "outputter": OUTPUTTER}
 
 
+def key(subject: str) -> str:
+    """Return the key of a guest in an answer. An existing guest can have the name that Salt reads
+    as the exit code."""
+    return f"[{subject}]" if subject == names.EXIT_CODE else subject
+
+
 def done(name: str, comment: str, changes: Answer | None = None, **details: Any) -> Answer:
     """Return the answer of an operation that succeeded."""
     return {name: {"result": True, "comment": comment, "changes": changes or {}, **details}}
@@ -35,4 +41,4 @@ def planned(name: str, comment: str, changes: Answer | None = None, **details: A
 def failed(subject: str, comment: str, **details: Any) -> Answer:
     """Return the answer of an operation that failed; ``retcode`` becomes the exit code of
     salt-run."""
-    return {subject: {"result": False, "comment": comment, **details}, "retcode": 1}
+    return {key(subject): {"result": False, "comment": comment, **details}, "retcode": 1}
