@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ pytest.importorskip("salt")
 from salt.exceptions import CommandExecutionError
 
 from saltvirt import errors
-from saltvirt.fleet.answer import Answer
+from saltvirt.fleet.answer import FAILED, Answer
 from saltvirt.images import cache
 from saltvirt.operations.cluster import ha_provider
 from saltvirt.xml.domain.domain import Domain
@@ -146,7 +147,7 @@ def test_a_disk_grows_by_its_name_or_target_running_or_off(cloud):
     assert (size(), done.pending) == (20, [])
     assert cloud.call("resize", "vda", 20).comment == "disk vda of g1 on hv1 has 20 MiB already"
     assert "never shrunk" in cloud.call("resize", "vda", 19, test=True).comment
-    assert "g1 has no disk data; it has vda" in cloud.call("resize", "data", 30).comment
+    assert "g1 has no disk data; it has system (vda)" in cloud.call("resize", "data", 30).comment
     cloud.dom.destroy()
     assert cloud.call("resize", "system", "24MiB").changes == {
         "disks:system:size_bytes": {"old": 20 * MIB, "new": 24 * MIB}
@@ -442,3 +443,35 @@ def test_a_volume_is_deleted_once_no_guest_uses_it(cloud, tmp_path):
     pool.destroy()
     assert "storage pool store on" in delete(host="hv1", test=True)[1]
     pool.undefine()
+
+
+def test_a_guest_that_has_moved_meanwhile_is_followed(cloud, monkeypatch):
+    """The second host has the modules of the first one."""
+    ask, hosts, left = cloud.fleet.ask, ["hv1", "hv2"], []
+
+    def answers(asked_hosts, fun, kwarg=None, **options):
+        for host in asked_hosts:
+            is_there = host == ("hv2" if left else "hv1")
+            if fun == "virt.vm_state" and not is_there:
+                yield Answer(host, data={})
+                continue
+            if fun == "virt.update" and host == "hv1":  # it leaves before the host's lock
+                left.append(host)
+                yield Answer(host, error="no guest 'g1' on hv1", kind=FAILED)
+                continue
+            yield from (replace(item, host=host) for item in ask([host], fun, kwarg, **options))
+
+    monkeypatch.setattr(cloud.fleet, "ask", answers)
+    monkeypatch.setattr(cloud.fleet, "hosts", lambda only=None: [only] if only else hosts)
+    for test in (True, False):
+        left.clear()
+        assert cloud.call("update", title="shop", test=test).host == "hv2"
+        assert left == ["hv1"]
+    left.clear()
+    assert cloud.call("attach", "data", size=8).host == "hv2"
+    # an error of a guest that is there is no reason to ask others
+    left.clear()
+    left.append("hv1")
+    cloud.fleet.asked.clear()
+    assert cloud.call("update", mem="9999GiB").result is False
+    assert [fun for fun, _ in cloud.fleet.asked].count("virt.update") == 1

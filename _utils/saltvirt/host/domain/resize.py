@@ -58,7 +58,10 @@ def _find(
     running = _nodes(dom, 0) if _conflicting_disks(dom, target) is None else {}
     nodes = {**_nodes(dom, libvirt.VIR_DOMAIN_XML_INACTIVE), **running}
     if target not in nodes:
-        available = ", ".join(sorted(nodes)) or "none"
+        stored = Domain.fromstring(dom.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
+        names = identity.disk_names(stored)
+        disks = (f"{names[dev]} ({dev})" if dev in names else dev for dev in sorted(nodes))
+        available = ", ".join(disks) or "none"
         raise errors.NotFound(f"{dom.name()} has no disk {target}; it has {available}")
     node, volume = nodes[target], None
     is_read_only = node.find("readonly") is not None and not read_only

@@ -231,7 +231,7 @@ class _Cloud:
         text = f"no guest {name!r} on any hypervisor"
         if self.unreachable:
             text += f" that answered (not: {', '.join(self.unreachable)})"
-        return errors.NotFound(text)
+        return errors.NotFound(text + find.quoting_hint(name))
 
 
 class _Limited:

@@ -61,7 +61,10 @@ def _bind_arguments(
         is_valid = isinstance(value, (str, int, type(None))) and not isinstance(value, bool)
         is_valid |= word == several and isinstance(value, list)
         if not is_valid or (needed and value in (None, "")):
-            raise errors.InvalidInput(f"{word} must be a name, not {units.short_repr(value)}")
+            hint = ""
+            if isinstance(value, (bool, float)):
+                hint = f": if YAML has read a name so, quote it twice, as in {word}='\"1.0\"'"
+            raise errors.InvalidInput(f"{word} must be a name, not {units.short_repr(value)}{hint}")
         arguments[word] = str(value) if isinstance(value, int) else value
     _read_flags(bound)
     return bound

@@ -57,6 +57,13 @@ def last_seen_text(name: str, last: tuple[str, str]) -> str:
     return f"{name} was last seen on {host}, which does not respond (since {last_heard})"
 
 
+def quoting_hint(name: str) -> str:
+    """Return how to type a name of digits, for the error about an unknown guest; else nothing."""
+    if not name.isdecimal():
+        return ""
+    return "; YAML reads 010 as the number 8: quote such a name twice, as in name='\"010\"'"
+
+
 def last_seen_lookup(opts: dict[str, Any], unreachable: Iterable[str]) -> LastSeen:
     """Return the function for Locations.last_seen."""
     return lambda name: location_cache.last_seen(opts, name, unreachable)
@@ -98,7 +105,7 @@ class Locations:
         if self.unreachable:
             text += f" that answered ({self.unreachable_text()})"
         text += f" ({self.unknown})" if self.unknown else ""
-        raise errors.NotFound(text)
+        raise errors.NotFound(text + quoting_hint(name))
 
     def unreachable_text(self) -> str:
         return "; ".join(f"{host}: {reason}" for host, reason in sorted(self.unreachable.items()))

@@ -4,21 +4,24 @@ of its disks."""
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from saltvirt import errors, names, units
+from saltvirt.answers.guest_calls import LIST_STATES, GuestsRequest
 from saltvirt.answers.guest_changes import UpdatedGuest
 from saltvirt.diff import pending
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import find, ha_provider
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.guest import lifecycle
-from saltvirt.operations.journal import lock
+from saltvirt.operations.journal import location_cache, lock
 from saltvirt.placement import facts
 from saltvirt.placement.calls import RESIZE_DISK, UPDATE, ResizeRequest, UpdateRequest
 from saltvirt.spec import base, deploy, guest, memory
+
+Outcome = TypeVar("Outcome")
 
 # groups of arguments that name profiles, which only the host knows
 _PROFILES = frozenset({"disk", "disk_profile", "nic", "nic_profile"})
@@ -92,7 +95,7 @@ class _GuestChange(abc.ABC):
             name = names.existing_guest(self.name)
             self._validate()
             with lock.guest(self.fleet.opts, name, self.verb):
-                return self._planned(*self._locate(name))
+                return self._where_it_is(name, self._planned)
         return reasons.checked(self.name)
 
     def run(self) -> Result:
@@ -100,7 +103,20 @@ class _GuestChange(abc.ABC):
         name = names.existing_guest(self.name)
         self._validate()
         with lock.guest(self.fleet.opts, name, self.verb):
-            return self._done(*self._locate(name))
+            return self._where_it_is(name, self._done)
+
+    def _where_it_is(self, name: str, act: Callable[[str, str], Outcome]) -> Outcome:
+        """Return what ``act`` returns for (host, state) of the guest. A guest that has left the
+        host since is followed, once."""
+        host, state = self._locate(name)
+        try:
+            return act(host, state)
+        except errors.VirtError:
+            states = LIST_STATES.reply(self.fleet, host, GuestsRequest())
+            if not states.ok or name in states.get():
+                raise
+            location_cache.forget(self.fleet.opts, name)
+        return act(*self._locate(name))
 
     @abc.abstractmethod
     def _validate(self) -> None:

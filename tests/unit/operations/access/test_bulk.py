@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from saltvirt.errors import InvalidInput
-from saltvirt.operations.access import bulk
+from saltvirt.errors import InvalidInput, NotFound
+from saltvirt.operations.access import bulk, runner
 from saltvirt.operations.cluster import find
+from saltvirt.operations.core import result
 
 
 def start(name, test=False, host=None):
@@ -154,3 +155,25 @@ def test_a_named_guest_of_a_silent_host_is_not_changed_unchecked(
     unseen = targets[-1]
     assert unseen.name == "web2"
     assert unseen.error == error or unseen.error.endswith(error)
+
+
+def test_a_guest_named_as_the_exit_code_has_a_key_of_its_own():
+    targets = [bulk.Target("retcode", "hv1"), bulk.Target("web1", "hv1")]
+    answers = {"web1": result.done("web1", "runs")}
+    for error, retcode in ((None, None), ("cannot be a guest's name", 1)):
+        answers["retcode"] = result.failed("retcode", error) if error else result.done("x", "runs")
+        data = bulk._merged(bulk.Selection(("*",)), targets, answers, {}, False)
+        assert data.get("retcode") == retcode
+        assert data["[retcode]"]["comment"] == (error or "runs")
+        assert [row[0] for row in data["*"]["table"][1:]] == ["retcode", "web1"]
+
+
+def test_a_name_that_yaml_reads_as_a_number_is_to_be_quoted():
+    with pytest.raises(NotFound, match=r"no guest '8' on any .*; YAML reads 010 as .* name='\"010"):
+        find.Locations().host_of("8")
+    with pytest.raises(NotFound, match=r"no guest 'web1' on any hypervisor$"):
+        find.Locations().host_of("web1")
+    for value in (1.0, True):
+        answer = runner.reporting(start)(value)["data"]
+        [failed] = [entry for word, entry in answer.items() if word != "retcode"]
+        assert failed["comment"].endswith("quote it twice, as in name='\"1.0\"'")
