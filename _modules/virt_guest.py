@@ -368,7 +368,8 @@ def update(
         a list of texts about changes that take effect at the next start, including those of earlier
         calls, and the same as a sentence in ``comment``. ``warnings``: settings that were left
         unchanged, with the reasons. ``missing``: what was to be detached and does not exist, such
-        as ``disk data``
+        as ``disk data``. ``absent``: files of ``boot`` that do not exist on the host, without which
+        the guest cannot start
 
     :raises NotFound: the domain does not exist
     :raises InvalidInput: an argument is invalid

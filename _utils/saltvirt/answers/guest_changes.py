@@ -23,13 +23,15 @@ class Difference(Message):
 class UpdatedGuest(Message):
     """Answer of `virt.update`. pending: the changes that take effect at the next start, as texts.
     errors: the changes that the running guest refused. warnings: settings that were left unchanged,
-    with the reasons. missing: what was to be detached and does not exist, such as `disk data`."""
+    with the reasons. missing: what was to be detached and does not exist, such as `disk data`.
+    absent: files of `boot` that the host does not have, such as `kernel /boot/k`."""
 
     changes: tuple[Difference, ...] = ()
     pending: tuple[str, ...] = optional(())
     errors: tuple[str, ...] = optional(())
     warnings: tuple[str, ...] = optional(())
     missing: tuple[str, ...] = optional(())
+    absent: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)

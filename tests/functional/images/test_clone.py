@@ -271,7 +271,7 @@ def test_a_stopped_guests_disk_grows_and_never_shrinks(host, image):  # noqa: F8
     assert info(str(path))["virtual-size"] == 32 * MIB
     with pytest.raises(errors.VirtError, match=r"has 32 MiB; disks are never shrunk"):
         resize("g1", "vda", 24)
-    with pytest.raises(errors.VirtError, match=r"g1 has no disk vdz; it has vda"):
+    with pytest.raises(errors.VirtError, match=r"g1 has no disk vdz; it has system \(vda\)"):
         resize("g1", "vdz", 64)
     assert info(str(path))["virtual-size"] == 32 * MIB
 

@@ -230,6 +230,8 @@ def test_a_disk_is_attached_and_detached(cloud, tmp_path):
         given = {"title": "shop", "detach": ["gone", "lost"], "detach_interfaces": ["eth9"]}
         absent = "g1 on hv1 has no disk gone, disk lost, interface eth9 to detach"
         assert cloud.call("update", **given, test=test).comment == absent
+        absent = "hv1 does not have kernel /nope to boot from"
+        assert cloud.call("update", boot={"kernel": "/nope"}, test=test).comment == absent
     assert xml(cloud) == before
     assert cloud.call("attach", "other", source=str(other), format="qcow2").result is True
     # the guest, without a system, releases no disk

@@ -65,12 +65,13 @@ class CreationBuilder(GuestBuilder):
                 self.tools.report_step("warning", warning)
             else:
                 self.tools.warn(warning)
+        for file in kernels.absent_files(self.conn, self.spec.boot, self.kernels):
+            self.tools.warn(kernels.absence_warning(file))
         for warning in macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ()):
             self.tools.warn(warning)
 
     def plan(self) -> Domain:
         """Return the guest's Domain and set its DiskBuilds; change nothing on the host."""
-        kernels.require_files(self.conn, self.spec.boot, self.kernels)
         self.caps = guest_definition.caps_for(self.conn, self.spec)
         virt_type = guest_definition.virt_type(self.caps, self.spec)
         location, freed = self.tools.admission_config.disks_location, self.leftover.locations

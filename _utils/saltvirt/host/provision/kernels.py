@@ -15,7 +15,7 @@ from saltvirt.spec.base import value_or_none
 from saltvirt.system import atomic_file, bounded_io, file_lock, mount_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     import libvirt
 
@@ -45,13 +45,13 @@ def set_local_paths(
     return sources_by_path
 
 
-def require_files(
+def absent_files(
     conn: libvirt.virConnect,
     boot: BootSpec | None,
     sources_by_path: Collection[str],
     current: Os | None = None,
-) -> None:
-    """Raise NotFound if a file of a BootSpec does not exist on this host.
+) -> Iterator[str]:
+    """Yield the files of a BootSpec that do not exist on this host, such as ``kernel /boot/k``.
 
     sources_by_path: the files that will be downloaded. current: of an existing guest, whose files
     are not looked for.
@@ -63,7 +63,12 @@ def require_files(
         if not path or path in sources_by_path or path == getattr(current, word, None):
             continue
         if not bounded_io.lexists(path):
-            raise errors.NotFound(f"boot: {word} {path} does not exist on this host")
+            yield f"{word} {path}"
+
+
+def absence_warning(file: str) -> str:
+    """Return the warning about one of these files."""
+    return f"boot: {file} does not exist on this host: the guest cannot start"
 
 
 def fetch(sources_by_path: dict[str, str], tools: Tools) -> None:

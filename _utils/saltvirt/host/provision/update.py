@@ -106,6 +106,8 @@ class Update:
         self.warnings: list[str] = []
         # what is to be detached and does not exist
         self.missing: list[str] = []
+        # files of boot that this host does not have
+        self.absent: list[str] = []
         self.desired = self.actual
         # what the running guest lacks, and what of it can be changed now
         self.running = self.actual
@@ -118,7 +120,10 @@ class Update:
 
     def compare(self) -> list[Change]:
         """Return the changes of the definition; change nothing on the host."""
-        kernels.require_files(self.conn, self.spec.boot, self.kernels, self.actual.os)
+        self.absent = [
+            *kernels.absent_files(self.conn, self.spec.boot, self.kernels, self.actual.os)
+        ]
+        self.warnings.extend(map(kernels.absence_warning, self.absent))
         match = self.match_disks()
         context = guest_definition.host_context(
             self.conn, self.spec, self.builds, self.requested_os()
@@ -451,6 +456,7 @@ def result(
     failures: list[str],
     warnings: Collection[str] = (),
     missing: Collection[str] = (),
+    absent: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the answer of virt.update."""
     status: dict[str, Any] = {"definition": bool(change_list)}
@@ -471,6 +477,8 @@ def result(
         status["warnings"] = list(warnings)
     if missing:
         status["missing"] = list(missing)
+    if absent:
+        status["absent"] = list(absent)
     return status
 
 
@@ -518,7 +526,7 @@ def _attempt(
     missing = guest_update.missing
     not_there = (f"{spec.name} has no {device} to detach" for device in missing)
     warnings = [*guest_update.warnings, *not_there]
-    status = result(shown, failures, warnings, missing)
+    status = result(shown, failures, warnings, missing, guest_update.absent)
     if guest_update.is_active():
         paths = {change.path for change in remaining}
         offline = [change for change in shown if not (change.live or change.path in paths)]

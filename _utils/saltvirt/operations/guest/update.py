@@ -182,15 +182,17 @@ class UpdateGuest(_GuestChange):
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         """Raise an error if the change is not the requested one. Raises NotFound if the guest does
-        not have what is to be detached."""
+        not have what is to be detached, or the host not what is to be booted."""
         if planned.missing:
             missing = ", ".join(planned.missing)
             raise errors.NotFound(f"{self.name} on {host} has no {missing} to detach")
+        if planned.absent:
+            raise errors.NotFound(f"{host} does not have {', '.join(planned.absent)} to boot from")
 
     @property
     def _plans_first(self) -> bool:
         """Whether a change asks for its plan first."""
-        return any(self.options.get(word) for word in _DETACHING)
+        return any(self.options.get(word) for word in (*_DETACHING, "boot"))
 
     def _planned(self, host: str, state: str) -> Checked:
         planned = self._plan(host)

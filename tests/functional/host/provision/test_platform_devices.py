@@ -77,8 +77,6 @@ def test_a_device_that_was_removed_returns_and_changes_its_model(host):  # noqa:
     ({"disks": [{**SYSTEM, "iotune": {"total_iops_sec": 10**16}}]}, "must be at most 10{15}"),
     ({"disks": [{**SYSTEM, "iotune": {"total_bytes_sec": 10**9, "total_bytes_sec_max": 10**10,
                                       "total_bytes_sec_max_length": 10**6}}]}, "must be at most"),
-    ({"boot": {"kernel": "/nope"}}, "boot: kernel /nope does not exist on this host"),
-    ({"boot": {"loader": "/nope", "nvram": "/x"}}, "boot: loader /nope does not exist"),
 ])  # fmt: skip
 def test_what_qemu_refuses_at_the_start_is_refused_before(host, given, text):  # noqa: F811
     with pytest.raises(errors.VirtError, match=text.replace("10{15}", str(10**15))):
@@ -89,6 +87,20 @@ def test_what_qemu_refuses_at_the_start_is_refused_before(host, given, text):  #
         host.update(**given)
     gl = {"iommu": {"aw_bits": 39}, "video": {"model": "virtio", "accel3d": True}}
     assert host.update(graphics="egl-headless", **gl)["changes"]
+
+
+def test_a_file_to_boot_from_that_does_not_exist_is_named(host):  # noqa: F811
+    boot = {"kernel": "/nope", "initrd": "/etc/hostname"}
+    warning = "boot: kernel /nope does not exist on this host: the guest cannot start"
+    answer = host.init(machine="q35", start=False)
+    assert warning not in answer.get("warnings", [])
+    answer = host.update(boot=boot)
+    assert (answer["warnings"], answer["absent"]) == ([warning], ["kernel /nope"])
+    assert "absent" not in host.update(boot=boot), "it is the guest's already"
+    created = host.modules["virt.init"](
+        "g2", 1, 64, disks=[SYSTEM], nic=None, seed=False, hypervisor="qemu", start=False, boot=boot
+    )
+    assert warning in created["warnings"]
 
 
 def test_a_vsock(host):  # noqa: F811
