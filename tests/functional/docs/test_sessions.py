@@ -212,12 +212,16 @@ def test_rights(terminal):
     assert "prod, web" in terminal.type("salt-run virt.owners")[1]
 
 
-def test_templates(terminal):
+def test_templates(terminals):
     """Of guests that are not seeded: see integration/test_cloud_verbs.py for the others."""
-    terminal.image()
-    here = {"debian.qcow2\n": "debian.qcow2 seed=False\n", "2 2GiB": "1 64MiB",
-            "virt.shutdown": "virt.force_off"}  # fmt: skip
-    assert follow(terminal, "templates.md", here) == 4
+    terminals.image()
+    here = {
+        "init tpl 2 2GiB": "init tpl 2 2GiB host=hv1", "2 2GiB": "1 64MiB seed=False",
+        "virt.shutdown": "virt.force_off", "20GiB": "20MiB", "50GiB, pool: ssd": "8MiB",
+        "{bridge: br0}": "{type: user}", "{bridge: br100}": "{type: user}",
+        "/srv/web": f"{terminals.root}/salt/web", "/srv/tpl": f"{terminals.root}/tpl",
+    }  # fmt: skip
+    assert follow(terminals, "templates.md", here) == 14
 
 
 # the verbs that need another host, a guest with a system or a setup, and what they say without
