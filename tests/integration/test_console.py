@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.clock import until
+from tests.integration import manual
 from tests.typist import Typist
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -88,6 +89,19 @@ def test_another_one_has_it_until_it_is_taken(typist):
     assert b"somebody else took it" in one.seen
     three.type(b"\x1d")
     assert three.finish() == 0
+
+
+def test_the_manual(lab, guest):
+    """Its commands and files; another test has the console, which needs a terminal."""
+    lab.exec(
+        "master", "mkdir -p /srv/files; echo hello > /srv/files/motd; rm -f /root/con1.log; "
+        "echo root:salt > /root/new-password"
+    )  # fmt: skip
+    here = {"web1": guest, "hyper1": "hv1", "is-active nginx": "is-active systemd-journald",
+            "apt-get -y upgrade": "true", "/var/log/dpkg.log": "/etc/os-release"}  # fmt: skip
+    manual.Page(lab, "consoles.md", here, only=["From the master"]).follow()
+    assert lab.run("virt.exec", guest, "cat /etc/motd").stdout.split()[0] == "hello"
+    assert "Debian" in lab.exec("master", "cat /root/con1.log").stdout
 
 
 def test_a_command_its_input_and_its_end(lab, guest):

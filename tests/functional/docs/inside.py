@@ -21,7 +21,7 @@ class Inside:
     """``type(command)``: as a Terminal's. daemon: a Daemon. root: an empty folder."""
 
     def __init__(self, daemon, root, master=None, minion=None):
-        self.root = root
+        self.root, self.uri = root, daemon.uri
         settings = json.dumps({"master": master or {}, "minion": minion or {}})
         argv = [*daemon.inside, sys.executable, "-m", __name__, daemon.uri, str(root), settings]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATH)}

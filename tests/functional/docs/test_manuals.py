@@ -311,6 +311,9 @@ def test_an_outputter_of_a_manual_is_there_in_every_salt(page):
 FOLLOWED = {
     "CONTRIBUTING.md": "tests/functional/docs/test_contributing.py",
     "docs/how-to/backups.md": "tests/functional/docs/test_sessions_services.py",
+    "docs/how-to/certificates.md": "tests/functional/docs/test_sessions_services.py",
+    "docs/how-to/consoles.md": "tests/functional/docs/test_sessions_services.py",
+    "docs/how-to/metrics.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/hypervisors.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/migration.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/cheat-sheet.md": "tests/functional/docs/test_commands.py",
@@ -336,10 +339,7 @@ FOLLOWED = {
 }
 # pages whose commands are not typed by a test, and what holds what they say instead
 NOT_RUN = {
-    "docs/how-to/certificates.md": "test_pki_*.py and integration/test_keys.py call the same",
-    "docs/how-to/consoles.md": "test_console.py, test_guest_agent.py, test_reach.py",
     "docs/how-to/master.md": "integration/test_update.py upgrades; no test restores a master",
-    "docs/how-to/metrics.md": "test_metrics.py and test_formula.py hold the same",
     "docs/how-to/web.md": "test_sls.py renders the state, and test_page.py opens the page",
 }
 

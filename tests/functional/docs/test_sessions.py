@@ -73,10 +73,11 @@ def replaced(text, instead):
     return text
 
 
-def follow(terminal, page, instead):
+def follow(terminal, page, instead, without=None):
     """Type the sessions of a page, and write its files. instead: {text of the page: what it is
-    here}."""
+    here}. without: the title of the section at which it ends."""
     text, typed = paths.page(page).read_text(encoding="utf-8"), 0
+    text = text.partition(f"\n## {without}\n")[0] if without else text
     root = terminal.root
     instead = {
         **instead,
