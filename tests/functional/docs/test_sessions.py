@@ -427,9 +427,15 @@ def test_snapshots(terminals):
     assert follow(terminals, "snapshots.md", {}) == 5
 
 
-def test_purge(terminals):
+def test_purge(terminals, second):
+    """The process that created web2 is gone."""
     terminals.image()
-    created(terminals)
+    created(terminals, host="hv1")
+    created(terminals, "web2", host="hv2", start=False)
+    conn = libvirt.open(second.uri)
+    text = conn.lookupByName("web2").XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
+    conn.defineXML(text.replace('created="', 'creating="1:1:dead" created="'))
+    conn.close()
     assert follow(terminals, "purge.md", {}) == 5
 
 
