@@ -375,16 +375,19 @@ def top(host=None, sort="cpu", interval=None):
 @runner.reporting
 def log(name=None, limit=50, since=None, before=None, user=None, verb=None):
     """
-    Show what has changed guests and hosts: the verbs, with their callers and results, and the
-    decisions of high availability (fences, restarts, states of hosts) with their reasons.
+    Show what has changed guests and hosts: the verbs, with their callers and results; the decisions
+    of high availability (fences, restarts, states of hosts) with their reasons; and with the engine
+    ``virt_log`` events of libvirt: guests that crash, stop or reboot by themselves, that were
+    started or stopped on their host, or that were paused by an I/O error or a watchdog, and hosts
+    whose libvirt or minion does not respond.
 
     This master records every call of a verb of the runner that was permitted and may have changed
-    something, from ``salt-run``, salt-api and reactors; not ``test=True``, and not what was done
-    on a hypervisor directly. Commands in guests are recorded without their text. The log is kept
-    over a restart and has at most 8 MiB, which is more than 20,000 calls.
+    something, from ``salt-run``, salt-api and reactors; not ``test=True``. Commands in guests are
+    recorded without their text. The log of verbs is kept over a restart and has at most 8 MiB,
+    which is more than 20,000 calls; that of events has at most 512 KiB for each host.
 
     :param name: name of a guest or of a host, or a shell pattern; default: all
-    :param limit: maximum number of entries
+    :param limit: maximum number of changes, and of events since the first of these
     :param since: only later entries: an age (``30m``, ``12h``, ``2d``, ``1w``) or a time in UTC
         (``2026-11-29``, ``2026-11-29T10:30``)
     :param before: only earlier entries: the same
@@ -395,7 +398,10 @@ def log(name=None, limit=50, since=None, before=None, user=None, verb=None):
         dictionaries: ``time`` (UTC, when the verb ended), ``seconds``, ``user``, ``verb``,
         ``guest``, ``host``, ``result`` (True or False), ``comment``, and ``new`` (the guest's new
         name) if there is one. A decision of high availability has the ``user`` ``ha``, the
-        ``verb`` ``fence``, ``ha guest`` or ``ha host``, and the new ``state``
+        ``verb`` ``fence``, ``ha guest`` or ``ha host``, and the new ``state``. An event has the
+        ``user`` ``libvirt`` (reported by ``host``) or ``virt_log`` (noticed by this master), the
+        ``verb`` ``event``, and a ``state`` such as ``stopped``, ``crashed`` or ``silent``.
+        ``notice``: why there are no events; empty if hosts report them
 
     CLI Example:
 
@@ -404,6 +410,7 @@ def log(name=None, limit=50, since=None, before=None, user=None, verb=None):
         salt-run virt.log
         salt-run virt.log web1 limit=10
         salt-run virt.log since=2d user=anna verb='migrate*'
+        salt-run virt.log verb=event since=1d
     """
     caller = access_check.requesting_user(__opts__)
     limited = not access_check.may_all(__opts__, caller, "log")

@@ -146,8 +146,9 @@ class Cloud:
             "images": str(libvirt.folder / "images"), "placement": ROOMY,
         }  # fmt: skip
         engine = {"libvirt_events": {"uri": libvirt.uri, "tag_prefix": ENGINE}}
+        engines = [engine, {"virt_log": {"interval": 5}}]
         config = {
-            **_QUIET, "engines": [engine] if name == HOSTS[0] else [], "virt": virt,
+            **_QUIET, "engines": engines if name == HOSTS[0] else [], "virt": virt,
             "enable_fqdns_grains": False, "enable_gpu_grains": False,
             "pytest-minion": {"log": {"disabled": True}},
         }  # fmt: skip

@@ -1,9 +1,34 @@
-"""The engine: libvirt's events about a guest of a hypervisor arrive on the master's bus."""
+"""The engines: libvirt's events about a guest of a hypervisor arrive on the master's bus, and in
+virt.log."""
+
+import contextlib
+import subprocess
+import sys
 
 import pytest
 
 from tests.clock import until
 from tests.rootless.cloud import ENGINE
+
+# the engine of a master, which was synced after the master had started
+MASTER_ENGINE = """
+import sys
+import salt.config, salt.loader
+opts = {**salt.config.master_config(sys.argv[1]), "__role": "master"}
+sys.path.append(opts["extension_modules"] + "/utils")
+salt.loader.engines(opts, {}, {}, salt.loader.utils(opts))["virt_log.start"]()
+"""
+
+
+@contextlib.contextmanager
+def master_engine(cloud):
+    command = [sys.executable, "-c", MASTER_ENGINE, cloud.master.config["conf_file"]]
+    process = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture
@@ -37,3 +62,41 @@ def test_the_life_of_a_guest(cloud, guest):
     assert (data["domain"]["name"], data["domain"]["uuid"]) == ("test", guest.UUIDString())
     assert data["uri"] == cloud.libvirtds["hv1"].uri
     assert new_events("stopped", "destroyed")
+
+
+def test_a_guest_that_stops_by_itself_is_in_the_log(cloud, guest):
+    with master_engine(cloud):
+        check_that_a_stop_is_logged(cloud, guest)
+
+
+def check_that_a_stop_is_logged(cloud, guest):
+    def events():
+        entries = cloud.run("virt.log", "test", verb="event")["log"]["entries"]
+        return [entry for entry in entries if entry["user"] == "libvirt"]
+
+    def hosts():
+        entries = cloud.run("virt.log", "hv1", verb="event")["log"]["entries"]
+        return [entry["state"] for entry in entries]
+
+    until(lambda: "listening" in hosts(), "the first report of hv1")
+    former = len(events())
+    guest.shutdown()
+    try:
+        until(lambda: len(events()) > former, "the event in the log")
+    finally:
+        guest.create()
+    [stopped] = [entry for entry in events()[former:] if entry["state"] == "stopped"]
+    assert (stopped["host"], stopped["verb"], stopped["result"]) == ("hv1", "event", True)
+    assert stopped["comment"] == "the guest has shut down"
+    code, lines = cloud.typed("virt.log", "test", limit=5)
+    assert code == 0
+    assert any("libvirt  event" in line and "stopped" in line for line in lines), lines
+    until(lambda: events()[-1]["state"] == "started", "the start with virsh")
+    # any minion can send an event with this tag
+    forged = {"said": {"session": "x", "sent_s": 4e9, "interval_s": 1,
+                       "events": [{"number": 1, "time_s": 1, "guest": "db1", "state": "crashed"}]},
+              "proof": "AAAA"}  # fmt: skip
+    cloud.call("hv2", "event.send", "salt/virt/log/hv1", data=forged)
+    cloud.call("hv2", "event.send", "salt/virt/log/hv2", data=forged)
+    cloud.run("virt.start", "test")
+    assert cloud.run("virt.log", "db1")["log"]["entries"] == []

@@ -23,7 +23,9 @@ class LibvirtListener:
     """Reports the events of one libvirt daemon until it is stopped.
 
     uri: libvirt URI, or None for the default. pairs: from :func:`events.parse_filters`. send:
-    called with the connection's URI, object, event and data.
+    called with the connection's URI, object, event and data. connected: called with True when the
+    listener has connected, with False when it has lost libvirt or cannot connect; once for each
+    change.
     """
 
     def __init__(
@@ -31,9 +33,11 @@ class LibvirtListener:
         uri: str | None,
         pairs: list[tuple[str, str]],
         send: Callable[[str, str, str, dict[str, Any]], object],
+        connected: Callable[[bool], object] = lambda _is_connected: None,
     ):
         require_binding()
-        self.uri, self.pairs, self.send = uri, pairs, send
+        self.uri, self.pairs, self.send, self._connected = uri, pairs, send, connected
+        self._is_connected: bool | None = None
         self.stopped = False
         self._lost: int | None = None
         self._last_warning: str | None = None
@@ -59,6 +63,7 @@ class LibvirtListener:
             conn = libvirt.openReadOnly(self.uri)
         except libvirt.libvirtError as exc:
             self._warn_once(f"cannot connect to {self.uri or 'libvirt'}: {translate(exc)}")
+            self._announce(False)
             return
         self._last_warning = self._lost = None
         uri = conn.getURI()
@@ -77,9 +82,11 @@ class LibvirtListener:
             conn.registerCloseCallback(self._closed, None)
             conn.setKeepAlive(_KEEPALIVE_S, _KEEPALIVE_PROBES)
         undos = events.register(conn, self.pairs, lambda *event: self.send(uri, *event))
+        self._announce(True)
         while not self.stopped and self._lost is None:
             libvirt.virEventRunDefaultImpl()
         if self._lost is not None:
+            self._announce(False)
             self._warn_once(f"lost the connection to {uri}: reconnecting")
         for undo in undos:  # also on a lost connection, which libvirt keeps while it has callbacks
             with contextlib.suppress(libvirt.libvirtError):
@@ -87,6 +94,11 @@ class LibvirtListener:
 
     def _closed(self, _conn: libvirt.virConnect, reason: int, _opaque: Any) -> None:
         self._lost = reason
+
+    def _announce(self, is_connected: bool) -> None:
+        if is_connected is not self._is_connected:
+            self._connected(is_connected)
+        self._is_connected = is_connected
 
     def _warn_once(self, text: str) -> None:
         """Log a warning once, not on each retry."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from saltvirt import errors, units
 from saltvirt.operations.cluster import hooks
+from saltvirt.operations.inspect import reported_events
 from saltvirt.operations.inspect.log_filter import LogFilter
-from saltvirt.operations.journal import activity_log
+from saltvirt.operations.journal import activity_log, event_log
 from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.system import file_lock
 
@@ -25,7 +26,8 @@ def listing(
     current_guest: bool,
     chosen: LogFilter = _ALL,
 ) -> dict[str, Any]:
-    """Return the answer of the runner: the newest entries of verbs and features, the newest last.
+    """Return the answer of the runner: the newest entries of verbs and features, with the events
+    of libvirt since the first of them, the newest last.
     name: of a guest or a host, or a pattern. current_guest: for a user with limited rights: only
     what happened to the guest that has the name now, without what comments say of other guests.
     chosen: which entries to show. Raises InvalidInput."""
@@ -33,14 +35,19 @@ def listing(
     decided = (entry for entry in hooks.log_entries(opts) if name is None or entry.is_about(name))
     reads_all = current_guest or not chosen.is_empty
     recorded = activity_log.read(opts, MAX_ENTRIES if reads_all else count, name)
-    entries = sorted([*recorded, *decided], key=lambda entry: entry.time)
+    changes = sorted([*recorded, *decided], key=_time)[-MAX_ENTRIES:]
+    events = reported_events.of_guests(opts, name, changes, MAX_ENTRIES, current_guest)
+    entries = [*changes, *events]
     if current_guest:
-        entries = [_public(entry) for entry in _of_current_guest(entries[-MAX_ENTRIES:], name)]
-    entries = [entry for entry in entries if chosen.accepts(entry)][-count:]
+        entries = [_public(entry) for entry in _of_current_guest(sorted(entries, key=_time), name)]
+    entries = _newest([entry for entry in entries if chosen.accepts(entry)], count)
     entries = [replace(entry, public_comment=None) for entry in entries]
+    title = _title(entries, name, chosen)
+    notice = "" if current_guest else event_log.notice(opts)
     return {
         "log": {
-            "title": _title(len(entries), name, chosen),
+            "title": f"{title}; {notice}" if notice else title,
+            "notice": notice,
             "table": [
                 ["time (UTC)", "user", "verb", "guest", "host", "result", "comment"],
                 *map(_row, entries),
@@ -81,13 +88,30 @@ def _public(entry: LogEntry) -> LogEntry:
     return replace(entry, comment=entry.public_comment or entry.comment)
 
 
-def _title(number: int, name: str | None, chosen: LogFilter) -> str:
+def _time(entry: LogEntry) -> str:
+    return entry.time
+
+
+def _newest(entries: list[LogEntry], count: int) -> list[LogEntry]:
+    """Return the newest entries: at most so many changes, and so many events since the first of
+    these. A host that reports many events displaces no change."""
+    changes = [entry for entry in entries if entry.verb != event_log.EVENT][-count:]
+    events = [entry for entry in entries if entry.verb == event_log.EVENT]
+    if len(changes) == count:
+        events = [entry for entry in events if entry.time >= changes[0].time]
+    return sorted([*changes, *reported_events.newest(events, count)], key=_time)
+
+
+def _title(entries: list[LogEntry], name: str | None, chosen: LogFilter) -> str:
     about = f" of {name}" if name else ""
-    if not number:
-        if not chosen.is_empty:
-            return f"this master has recorded no such change{about}"
-        return f"this master has recorded no change{about}"
-    return f"the last {units.pluralize(number, 'change')}{about}"
+    number = sum(1 for entry in entries if entry.verb == event_log.EVENT)
+    counts = {"change": len(entries) - number, "event": number}
+    parts = [units.pluralize(count, noun) for noun, count in counts.items() if count]
+    if parts:
+        return f"the last {' and '.join(parts)}{about}"
+    if not chosen.is_empty:
+        return f"this master has recorded no such change{about}"
+    return f"this master has recorded no change{about}"
 
 
 def _row(entry: LogEntry) -> list[Any]:

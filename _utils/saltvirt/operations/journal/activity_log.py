@@ -23,6 +23,7 @@ from saltvirt.system import atomic_file, file_lock
 # the maximum size of each of the two files
 MAX_BYTES = 4 << 20
 MAX_COMMENT_CHARS = 300
+_NAME = "activity"
 _LOCK_TIMEOUT_S = 5
 
 log = logging.getLogger(__name__)
@@ -58,44 +59,45 @@ def _folder(opts: file_lock.Opts) -> Path:
     return Path(opts["cachedir"]) / "virt" / "log"
 
 
-def _paths(opts: file_lock.Opts) -> tuple[Path, Path]:
-    """Return the previous file and the current one."""
-    return _folder(opts) / "activity.1", _folder(opts) / "activity"
-
-
 def append(opts: file_lock.Opts, entries: list[LogEntry]) -> None:
     """Append entries. A failure is only logged: the verb has been carried out."""
+    try:
+        append_to(_folder(opts), _NAME, entries, MAX_BYTES)
+    except (OSError, errors.VirtError) as exc:
+        log.warning("the log of verbs was not written: %s", exc)
+
+
+def append_to(folder: Path, name: str, entries: list[LogEntry], max_bytes: int) -> None:
+    """Append entries to a file, which replaces the previous one if it is full. Raises OSError,
+    VirtError."""
     lines = [json.dumps(entry.to_answer()) for entry in entries]
     # what a process that died has begun to write is a line of its own
     data = "".join(f"\n{line}\n" for line in lines).encode()
-    previous, current = _paths(opts)
-    try:
-        with file_lock.exclusive(str(_folder(opts) / ".lock"), _LOCK_TIMEOUT_S):
-            with contextlib.suppress(FileNotFoundError):
-                if current.stat().st_size + len(data) > MAX_BYTES:
-                    atomic_file.rename(current, previous, durable=False)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            handle = os.open(current, flags, 0o600)
-            try:
-                os.write(handle, data)
-            finally:
-                os.close(handle)
-    except (OSError, errors.VirtError) as exc:
-        log.warning("the log of verbs was not written: %s", exc)
+    previous, current = folder / f"{name}.1", folder / name
+    with file_lock.exclusive(str(folder / ".lock"), _LOCK_TIMEOUT_S):
+        with contextlib.suppress(FileNotFoundError):
+            if current.stat().st_size + len(data) > max_bytes:
+                atomic_file.rename(current, previous, durable=False)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(current, flags, 0o600)
+        try:
+            os.write(handle, data)
+        finally:
+            os.close(handle)
 
 
 def read(opts: file_lock.Opts, limit: int, pattern: str | None = None) -> list[LogEntry]:
     """Return the newest entries, the oldest of them first. pattern: of the guest or the host."""
     entries = (
         entry
-        for path in _paths(opts)
-        for entry in _entries(path)
+        for path in (_folder(opts) / f"{_NAME}.1", _folder(opts) / _NAME)
+        for entry in parse(path)
         if pattern is None or entry.is_about(pattern)
     )
     return [*deque(entries, maxlen=limit)]
 
 
-def _entries(path: Path) -> Iterator[LogEntry]:
+def parse(path: Path) -> Iterator[LogEntry]:
     """Yield the entries of a file; lines that are damaged are skipped."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -110,6 +110,16 @@ def unseen_guests(opts: dict[str, Any], host: str) -> tuple[list[str], str]:
     return sorted(remaining), _format_time(last.heard_at_s)
 
 
+def reported_hosts(opts: dict[str, Any]) -> dict[str, set[str]]:
+    """Return guests to the hosts that had them in their last answers."""
+    hosts: dict[str, set[str]] = {}
+    for path in _host_path(opts, "").parent.glob("host-*"):
+        record = _read_host(path)
+        for name in record.guests:
+            hosts.setdefault(name, set()).add(record.host)
+    return hosts
+
+
 def _read_host(path: Path) -> _HostRecord:
     """Return the record in the file, or an empty one."""
     with contextlib.suppress(OSError, ValueError, RecursionError):

@@ -141,13 +141,15 @@ def listener(heard, monkeypatch):
 
     def start(uri, sent):
         one = event_connection.LibvirtListener(
-            uri, [("domain", "lifecycle")], lambda *e: sent.append(e)
-        )
+            uri, [("domain", "lifecycle")], lambda *e: sent.append(e),
+            lambda is_connected: start.changes.append(is_connected),
+        )  # fmt: skip
         thread = threading.Thread(target=one.run, daemon=True)
         thread.start()
         running.append((one, thread))
         return one
 
+    start.changes = []
     yield start
     for one, thread in running:
         one.stop()
@@ -177,6 +179,7 @@ def test_a_libvirt_that_is_not_there_is_said_once_and_heard_when_it_comes(listen
     assert len(said(caplog, "cannot connect")) == 1
     one.uri = "test:///default"
     until(lambda: provoked(conn, sent), "an event")
+    assert listener.changes == [False, True]
     assert sent[0][:3] == ("test:///default", "domain", "lifecycle")
 
 
@@ -187,6 +190,7 @@ def test_a_connection_that_libvirt_closes_is_made_again(listener, conn, caplog):
     one._closed(None, libvirt.VIR_CONNECT_CLOSE_REASON_KEEPALIVE, None)
     until(lambda: said(caplog, "connection to test:///default: reconnecting"), "a complaint")
     until(lambda: one._lost is None, "a new connection")
+    until(lambda: listener.changes == [True, False, True], "both changes")
     del sent[:]
     until(lambda: provoked(conn, sent), "an event of the new connection")
     dom = conn.lookupByName("test")

@@ -122,8 +122,9 @@ def test_entries_are_chosen_by_time_user_and_verb(opts, monkeypatch):
     assert seen(since="2026-11-28 12:00:30+02:00", before="1d") == ["migrate"]
     assert seen(user="anna") == ["init", "migrate_abort"]
     assert seen(verb="virt.migrate*", user="b*") == ["migrate"]
-    assert listing(opts, "web1", 50, False, log_filter.parse("1m", None, None, None))["log"][
-        "title"] == "this master has recorded no such change of web1"  # fmt: skip
+    recent = log_filter.parse("1m", None, None, None)
+    title = listing(opts, "web1", 50, False, recent)["log"]["title"]
+    assert title.startswith("this master has recorded no such change of web1; events of libvirt")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Report libvirt's events to the master, signed by the minion: any minion could send an event in
+the name of another."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from saltvirt import errors
+from saltvirt.answers import host_events
+from saltvirt.answers.host_events import EventReport, HostEvent
+from saltvirt.fleet import proof
+from saltvirt.fleet.minion import events
+
+# maximum number of events of a guest in an hour: a guest can reboot in a loop
+MAX_PER_HOUR = 60
+# an event is reported again for so long: a report is lost if the master does not respond
+REPEAT_S = 900
+# events of this time are sent together
+_PAUSE_S = 0.3
+
+log = logging.getLogger(__name__)
+
+
+class EventReporter:
+    """Sends the events of this host, and a report without new events every interval_s.
+
+    opts: of the minion. now: the clock.
+    """
+
+    def __init__(
+        self, opts: dict[str, Any], interval_s: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._opts, self._interval_s, self._now = opts, interval_s, now
+        self._session = secrets.token_hex(8)
+        self._number = 0
+        self._recent: collections.deque[HostEvent] = collections.deque(
+            maxlen=host_events.MAX_EVENTS
+        )
+        self._hours: dict[str, collections.deque[float]] = {}
+        self._lock, self._is_new = threading.Lock(), threading.Event()
+        self._stopped = False
+
+    def add(self, guest: str | None, state: str, detail: str = "") -> None:
+        """Report an event soon. guest: None for the host itself."""
+        now_s = self._now()
+        with self._lock:
+            if guest is not None:
+                hour = self._hours.setdefault(guest, collections.deque())
+                while hour and hour[0] < now_s - 3600:
+                    hour.popleft()
+                if len(hour) > MAX_PER_HOUR:
+                    return
+                hour.append(now_s)
+                if len(hour) > MAX_PER_HOUR:
+                    state, detail = "unlogged", ""
+            self._number += 1
+            detail = detail[: host_events.MAX_DETAIL]
+            self._recent.append(HostEvent(self._number, now_s, guest, state, detail))
+        self._is_new.set()
+
+    def report(self) -> EventReport:
+        """Return the report of this moment."""
+        now_s = self._now()
+        with self._lock:
+            recent = [event for event in self._recent if event.time_s > now_s - REPEAT_S]
+            self._hours = {guest: hour for guest, hour in self._hours.items() if hour}
+        return EventReport(self._session, now_s, self._interval_s, tuple(recent))
+
+    def run(self) -> None:
+        """Send reports until stop() is called."""
+        while not self._stopped:
+            if self._is_new.wait(self._interval_s):
+                time.sleep(_PAUSE_S)
+                self._is_new.clear()
+            if not self._stopped:
+                self._send()
+
+    def stop(self) -> None:
+        """End run()."""
+        self._stopped = True
+        self._is_new.set()
+
+    def _send(self) -> None:
+        payload = self.report().to_answer()
+        try:
+            signed = proof.sign(self._opts, host_events.JID, host_events.FUNCTION, payload)
+        except errors.OperationFailed as exc:
+            log.error("events of libvirt were not reported: %s", exc.text)
+            return
+        events.send_all(self._opts, [(f"{host_events.TAG}{self._opts['id']}", signed)])
