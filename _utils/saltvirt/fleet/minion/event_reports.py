@@ -17,7 +17,7 @@ from saltvirt.answers.host_events import EventReport, HostEvent
 from saltvirt.fleet import proof
 from saltvirt.fleet.minion import events
 
-# maximum number of events of a guest in an hour: a guest can reboot in a loop
+# maximum number of events of a guest in an hour, and of its failures: it can reboot in a loop
 MAX_PER_HOUR = 60
 # an event is reported again for so long: a report is lost if the master does not respond
 REPEAT_S = 900
@@ -42,16 +42,17 @@ class EventReporter:
         self._recent: collections.deque[HostEvent] = collections.deque(
             maxlen=host_events.MAX_EVENTS
         )
-        self._hours: dict[str, collections.deque[float]] = {}
+        self._hours: dict[tuple[str, bool], collections.deque[float]] = {}
         self._lock, self._is_new = threading.Lock(), threading.Event()
         self._stopped = False
 
     def add(self, guest: str | None, state: str, detail: str = "") -> None:
         """Report an event soon. guest: None for the host itself."""
         now_s = self._now()
+        is_failure = HostEvent(0, now_s, guest, state, detail).is_failure
         with self._lock:
             if guest is not None:
-                hour = self._hours.setdefault(guest, collections.deque())
+                hour = self._hours.setdefault((guest, is_failure), collections.deque())
                 while hour and hour[0] < now_s - 3600:
                     hour.popleft()
                 if len(hour) > MAX_PER_HOUR:
@@ -69,7 +70,8 @@ class EventReporter:
         now_s = self._now()
         with self._lock:
             recent = [event for event in self._recent if event.time_s > now_s - REPEAT_S]
-            self._hours = {guest: hour for guest, hour in self._hours.items() if hour}
+            self._hours = {key: hour for key, hour in self._hours.items()
+                           if hour[-1] > now_s - 3600}  # fmt: skip
         return EventReport(self._session, now_s, self._interval_s, tuple(recent))
 
     def run(self) -> None:

@@ -136,6 +136,9 @@ def test_a_guest_in_a_loop_is_recorded_up_to_a_limit(cloud):
     entries = cloud.log("web1", 500)
     assert len(entries) == event_reports.MAX_PER_HOUR + 1
     assert entries[-1] == ("web1", "unlogged")
+    cloud.reporters["hv1"].add("web1", "crashed")
+    cloud.send("hv1")
+    assert cloud.log("web1", 500)[-1] == ("web1", "crashed")
     cloud.now_s += 3600
     cloud.reporters["hv1"].add("web1", "rebooted")
     cloud.send("hv1")
