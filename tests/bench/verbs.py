@@ -27,7 +27,8 @@ NAME = "bench-hv1-1"
 VERBS = (
     f"list, query, vm_info {NAME}, host_info, top, log, addresses {NAME}, snapshots {NAME}, "
     f"backups, backups {NAME}, images, pools, networks, locate {NAME}, owners, versions, "
-    "maintenance hv1, migrate_unfinished"
+    "maintenance hv1, migrate_unfinished, volumes, deployments, next_host, capacity 1 64, "
+    f"explain new 1 64, migratable {NAME}, display {NAME}, certs, ha_status, help"
 ).split(", ")
 
 

@@ -255,7 +255,7 @@ def programs(folder):
     """A new folder with Salt's programs under their own names: a minion imports the library for its
     jobs only as ``salt-minion``. Those of a venv that was moved do not run."""
     folder.mkdir()
-    for name in ("salt", "salt-call", "salt-master", "salt-minion", "salt-run"):
+    for name in ("salt", "salt-call", "salt-key", "salt-master", "salt-minion", "salt-run"):
         function = {"salt": "salt_main"}.get(name, name.replace("-", "_"))
         path = folder / name
         path.write_text(PROGRAM.format(python=sys.executable, function=function))

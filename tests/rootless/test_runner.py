@@ -70,6 +70,41 @@ def test_hosts_and_guests(cloud, web1):
     assert cloud.run("virt.vm_info", "web1")["hv2"]["web1"]["cpu"] == 1
 
 
+# the questions that a verb asks of all hosts, or of the host where the guest was seen to run
+ASKED = {
+    "list": ["vm_state"],
+    "query": ["full_info"],
+    "host_info": ["inventory"],
+    "top": ["usage"],
+    "networks": ["networks"],
+    "pools": ["pool_info"],
+    "volumes": ["volumes"],
+    "images": ["images"],
+    "owners": ["inventory"],
+    "locate web1": ["vm_state"],
+    "addresses web1": ["addresses"],
+    "snapshots web1": ["vm_state", "list_snapshots"],
+    "vm_info web1": ["guest_details", "backup_list"],
+    "backups": ["backup_list"],
+    "backups web1": ["inventory", "backup_list"],
+}
+
+
+def test_a_query_asks_no_more_than_it_needs(cloud, web1):
+    (cloud.root / "vault").mkdir(mode=0o700, exist_ok=True)
+    cloud.run("virt.start", web1)
+    found = {}
+    with cloud.fleet() as fleet:
+        for verb in ASKED:
+            before = cloud.asked_by_now(fleet)
+            fun, *names = verb.split()
+            cloud.run(f"virt.{fun}", *names)
+            cloud.asked_by_now(fleet)
+            found[verb] = [fun.removeprefix("virt.") for fun in cloud.asked()[before:]]
+    cloud.run("virt.force_off", web1)
+    assert found == ASKED
+
+
 def test_a_guest_by_its_name(cloud, web1):
     said = {verb: cloud.run(f"virt.{verb}", web1)[web1] for verb in VERBS}
     assert {verb: one["comment"] for verb, one in said.items()} == VERBS
