@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.integration import manual
 from tests.lab.sh import LabError
 
 pytestmark = pytest.mark.lab
@@ -204,6 +205,15 @@ def test_certs_tells_of_every_host_what_it_has_and_until_when(cloud):
 
 
 # who gets none
+
+
+def test_the_manual_about_the_master(cloud):
+    """Its backup, what is typed after a restore, and an upgrade to the version that is there."""
+    followed = ["Back up the master", "Restore the master", "Upgrade Salt Virt"]
+    here = {"hyper1": "hv1", "hyper*": "hv*"}
+    manual.Page(cloud, "master.md", here, only=followed).follow()
+    kept = cloud.exec("master", "tar -tzf /root/salt-master.tgz").stdout.splitlines()
+    assert {STORE.lstrip("/") + "/", "etc/salt/master", "var/cache/salt/master/virt/"} <= set(kept)
 
 
 def test_a_minion_that_is_not_named_gets_nothing_and_the_state_says_what_to_do(

@@ -15,6 +15,7 @@ browser = pytest.importorskip("tests.browser", reason="no selenium here: the tes
 
 from selenium.webdriver.common.keys import Keys
 
+from tests.integration import manual
 from tests.integration.hypervisor import Hypervisor
 from tests.lab import page as serving
 
@@ -140,6 +141,10 @@ def test_the_formula_again_changes_nothing(site):
     states = serving.apply(site[0], "virt.page.console")
     assert {name for name, one in states.items() if one["changes"]} == set()
     assert {"virt_console_novnc", "virt_console_engine", "virt_console_front"} <= states.keys()
+
+
+def test_the_state_of_the_manual(site):
+    manual.Page(site[0], "web.md", {"MASTERS-MINION": "master"}, only=["Set up"]).follow()
 
 
 def test_deploy_watch_migrate_and_log_out(site):

@@ -315,7 +315,9 @@ FOLLOWED = {
     "docs/how-to/consoles.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/metrics.md": "tests/functional/docs/test_sessions_services.py",
     "docs/how-to/hypervisors.md": "tests/functional/docs/test_sessions_services.py",
+    "docs/how-to/master.md": "tests/integration/test_keys.py",
     "docs/how-to/migration.md": "tests/functional/docs/test_sessions_services.py",
+    "docs/how-to/web.md": "tests/integration/test_page.py",
     "docs/how-to/cheat-sheet.md": "tests/functional/docs/test_commands.py",
     "docs/how-to/from-proxmox.md": "tests/functional/docs/test_sessions.py",
     "docs/how-to/guests.md": "tests/functional/docs/test_sessions.py",
@@ -337,11 +339,6 @@ FOLLOWED = {
     "docs/how-to/windows.md": "tests/functional/docs/test_sessions.py",
     "docs/tutorial/first-cluster.md": "tests/integration/test_first_cluster.py",
 }
-# pages whose commands are not typed by a test, and what holds what they say instead
-NOT_RUN = {
-    "docs/how-to/master.md": "integration/test_update.py upgrades; no test restores a master",
-    "docs/how-to/web.md": "test_sls.py renders the state, and test_page.py opens the page",
-}
 
 
 def typed(page):
@@ -361,7 +358,7 @@ BY_HAND = re.compile(r"make |apt-get |salt-pip |systemctl ")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(api.REPOSITORY)))
-def test_a_command_of_a_manual_is_typed_by_a_test_or_its_page_is_named_as_not_run(page):
+def test_a_command_of_a_manual_is_typed_by_a_test(page):
     name = str(page.relative_to(api.REPOSITORY))
     commands = {command for step in steps_of.STEPS for command in step.commands}
     left = [one.partition("  #")[0].strip().replace("hyper*", "hv*") for one in typed(page)]
@@ -375,16 +372,11 @@ def test_a_command_of_a_manual_is_typed_by_a_test_or_its_page_is_named_as_not_ru
         steps = [step for session in sessions for step in session.steps]
         known = {step.command.replace("hyper*", "hv*") for step in steps}
         left = [one for one in left if one not in known] if "sessions" in FOLLOWED[name] else []
-    assert name in NOT_RUN or left == [], name
+    assert left == [], name
 
 
 # the README's two commands that are refused: tests/integration/test_bad_input.py types the like
 REFUSED = ("salt-run virt.init a/b 1 512 salt://debian.qcow2", "salt-run virt.start nobody")
-
-
-def test_no_page_is_named_as_not_run_that_has_no_command():
-    pages = {str(page.relative_to(api.REPOSITORY)): page for page in PAGES}
-    assert [name for name in NOT_RUN if not list(typed(pages[name]))] == []
 
 
 STATES = {function.name: function for function in api.ours("states.virt")}

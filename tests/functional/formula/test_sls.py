@@ -4,6 +4,7 @@ minion."""
 import ast
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import jinja2
@@ -237,7 +238,7 @@ def test_the_page_is_configured_as_its_manual_says(render):
                for key, value in one.items()}  # fmt: skip
     assert written["name"] == "/etc/salt/master.d/salt-virt-page.conf"
     printed = re.search(r"```yaml\n(.*?)```", (HERE / "docs/how-to/web.md").read_text(), re.S)[1]
-    assert written["contents"] == printed
+    assert written["contents"] == textwrap.dedent(printed)
     files = {key: value for one in found["virt_page_files"]["file.recurse"]
              for key, value in one.items()}  # fmt: skip
     assert files["name"] in printed
