@@ -13,12 +13,13 @@ pytestmark = pytest.mark.lab
 WALKS = {
     ("overlay", "bios", "pc"): ("add_disk", "clone", "backup", "restore_over", "grow_disk"),
     ("raw", "uefi", "q35"): ("snapshot_default", "revert", "add_interface", "rename"),
+    ("volume", "uefi", "q35"): ("attach_disk", "migrate_live", "attach_or_detach_interface"),
 }
 
 
 def in_turn():
-    """The walks as pytest's parameters: all but one are slow. Which one is not, the commit's first
-    digits decide, so that each has its turn, and a commit always has the same one."""
+    """Return the walks as pytest's parameters: all but one are slow. The first digits of the commit
+    decide which one is not: each has its turn, and a commit always has the same one."""
     head = run(["git", "-C", paths.REPOSITORY, "rev-parse", "HEAD"], check=False).stdout
     turn = int(head[:8] or "0", 16) % len(WALKS)
     return [

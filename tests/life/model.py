@@ -60,12 +60,15 @@ class Guest:
         """Whether snapshots of this guest are layers: internal ones need qcow2 files and BIOS."""
         return self.firmware == "uefi" or self.storage == "raw"
 
+    def disk_options(self):
+        """Options of a new disk of the guest, beside its name and size."""
+        options = {"format": "raw"} if self.storage == "raw" else {}
+        return options | ({"pool": POOLS[self.storage]} if self.storage in POOLS else {})
+
     def disk_list(self):
         """The guest's disks as `disks=` takes them."""
-        more = {"format": "raw"} if self.storage == "raw" else {}
-        if self.storage in POOLS:
-            more["pool"] = POOLS[self.storage]
-        return [{"name": name, "size": size, **more} for name, size in self.disks.items()]
+        options = self.disk_options()
+        return [{"name": name, "size": size, **options} for name, size in self.disks.items()]
 
     def interface_list(self):
         """The guest's interfaces as `interfaces=` takes them."""

@@ -43,7 +43,7 @@ def walks(verbs, rounds=ROUNDS, length=LENGTH):
         path.append(path[0])
         cuts = range(0, len(path) - 1, length - 1)
         for number, start in enumerate(cuts):
-            combination = COMBINATIONS[(number * 7 + turn * 11) % len(COMBINATIONS)]
+            combination = COMBINATIONS[(number * 7 + turn * 4) % len(COMBINATIONS)]
             planned.append((combination, tuple(path[start : start + length])))
     return [*planned, *_rest(verbs, planned, length)]
 

@@ -143,6 +143,72 @@ def memory(walk):
 
 
 @verb
+def attach_disk(walk):
+    sometimes_off(walk)
+    guest = walk.guest
+    path = walk.detached_file("data")
+    disk = guest.disk_options() | ({"existing": True} if path else {"size": f"{model.DATA_MIB}MiB"})
+    words = ("virt.attach", guest.name, "data")
+    if walk.may_refuse("data" in guest.disks, *words, **disk):
+        return
+    numbers = guest.detached.pop(path) if path else (model.DATA_MIB,)
+    guest.add_disk("data", *numbers)
+
+
+@verb
+def detach_disk(walk):
+    sometimes_off(walk)
+    guest, files = walk.guest, walk.files()
+    absent = "data" not in guest.disks
+    if walk.may_refuse(absent or guest.snapshots, "virt.detach", guest.name, "data"):
+        return
+    numbers = guest.disks["data"], guest.records["data"]
+    guest.remove_disk("data")
+    for path in files - walk.files():
+        guest.detached[path] = numbers
+
+
+@verb
+def resize(walk):
+    sometimes_off(walk)
+    name = list(walk.guest.disks)[-1]
+    size = walk.guest.disks[name] + 8
+    words = ("virt.resize", walk.guest.name, name, f"{size}MiB")
+    if not walk.may_refuse(walk.guest.snapshots, *words):
+        walk.guest.disks[name] = size
+
+
+@verb
+def attach_or_detach_interface(walk):
+    sometimes_off(walk)
+    guest = walk.guest
+    if "eth1" in guest.interfaces:
+        walk.runner("virt.detach", guest.name, interface=walk.macs()[1])
+        guest.interfaces.remove("eth1")
+    else:
+        walk.runner("virt.attach", guest.name, bridge=model.BRIDGE)
+        guest.interfaces.append("eth1")
+
+
+@verb
+def insert_and_eject(walk):
+    sometimes_off(walk)
+    walk.runner("virt.attach", walk.guest.name, iso=world.ISO)
+    walk.runner("virt.detach", walk.guest.name, iso=True)
+
+
+@verb
+def change(walk):
+    sometimes_off(walk)
+    guest = walk.guest
+    guest.cpus = 3 - guest.cpus
+    least = model.MEMORY_MIB[guest.firmware]
+    guest.memory_mib = least + 32 if guest.memory_mib == least else least
+    walk.runner("virt.update", guest.name, cpu=guest.cpus, mem=f"{guest.memory_mib}MiB")
+    walk.restart_later()
+
+
+@verb
 def boot(walk):
     sometimes_off(walk)
     walk.guest.boot_dev = "hd" if walk.guest.boot_dev != "hd" else "hd network"

@@ -136,6 +136,10 @@ class Walk:
         """The paths of the guest's files."""
         return set(self._look()[self.guest.host]["domains"][self.guest.name]["files"])
 
+    def macs(self):
+        """The MACs of the guest's interfaces, in order."""
+        return self._look()[self.guest.host]["domains"][self.guest.name]["macs"]
+
     def detached_file(self, disk):
         """The path of the file that a detached disk of the guest has left on its host, or None."""
         present = self._look()[self.guest.host]["files"]

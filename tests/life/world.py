@@ -20,12 +20,14 @@ BESIDE = ("/_base/", "/.salt-virt", "/lost+found")
 ANSWER_S = 240
 HOST = """set -e
 mkdir -p /srv/gluster /srv/local/pond
+truncate -s 2M /srv/life.iso
 virsh -q pool-define-as pond dir --target /srv/local/pond
 virsh -q pool-define-as data netfs --source-host master --source-path data \
     --source-format glusterfs --target /srv/gluster
 for pool in pond data; do virsh -q pool-autostart $pool; virsh -q pool-start $pool; done
 """
 VAULT = "/srv/vault"
+ISO = "/srv/life.iso"
 MASTER = f"  backup: {{targets: {{vault: {{host: hv2, folder: {VAULT}}}}}}}\n"
 
 
