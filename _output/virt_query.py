@@ -17,15 +17,20 @@ CLI Example:
 """
 
 import itertools
+import math
+import os
 import re
 import shutil
 import sys
 import textwrap
+import unicodedata
 
 # Outputters cannot import the library: Salt does not put it on their path. Hence the
 # few lines for sizes and texts below.
 # control characters of terminals and line breaks, which hosts must not send
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+# not in any text that is shown
+_FILLER = "\ufdd0"
 _BAR = 10
 _LEVELS = 50
 _CELL = 4000
@@ -62,6 +67,11 @@ def output(data, **kwargs):
         module, or a progress event of the runner
     :return: lines of text; empty if there is nothing to show
     """
+    return _formatted(data).replace(_FILLER, "")
+
+
+def _formatted(data):
+    """The lines of an answer, with fillers after wide characters."""
     if isinstance(data, dict) and "event" in data and "suffix" in data:
         return _progress(data["event"])
     if isinstance(data, dict) and set(data) == {"data", "outputter"}:
@@ -150,7 +160,7 @@ def _progress(event):
     """Format a progress line. On a terminal, a line about a long step replaces the previous one; in
     a log, temporary lines are left out."""
     text = _text(event.get("message", ""))
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return "" if event.get("passing") else text
     if "again" not in event:
         return "\n".join(_sentence("", text))
@@ -159,7 +169,14 @@ def _progress(event):
 
 
 def _is_host_size(value):
-    return isinstance(value, dict) and "memory_free_mib" in value
+    return isinstance(value, dict) and value.keys() >= _OF_HOSTS
+
+
+# what virt.host_info has of each host
+_OF_HOSTS = {
+    "cpus", "vcpus_used", "vcpus_free", "memory_mib", "memory_used_mib", "memory_free_mib",
+    "disk_gib", "disk_free_gib", "guests", "running",
+}  # fmt: skip
 
 
 def _hosts(hosts):
@@ -253,7 +270,9 @@ def _list_block(name, value):
 def _titled_table(value, title):
     """A sentence and the table below it; without rows, only the sentence."""
     rows = value.get("table") or []
-    if len(rows) < 2:
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        return "\n".join(_nested(value))
+    if len(rows) < 2 or not rows[0]:
         return "\n".join(_sentence("", value.get("empty") or title or "none"))
     title = "\n".join(_sentence("", title))
     return _table(rows, _mapping(value.get("columns")), title)
@@ -373,8 +392,9 @@ def _listed(label, values):
 
 def _folded(label, text):
     """A label and a text in lines that fit the terminal."""
+    indent = " " * (len(label) - len(label.lstrip()) + 2)
     return textwrap.wrap(
-        f"{label}{text}", _width(), subsequent_indent=" " * (len(label) - len(label.lstrip()) + 2),
+        _doubled(f"{label}{text}"), _width(), subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
@@ -435,7 +455,8 @@ def _update(value):
             devices = _mapping(actions).get(action)
             if isinstance(devices, list):
                 lines += [f"  {_device(kind, xml)} {action}" for xml in devices]
-    paths = [_mapping(change).get("path") for change in value["changes"] or []]
+    made = value["changes"] if isinstance(value["changes"], list) else []
+    paths = [_mapping(change).get("path") for change in made]
     described = ("vcpu", "current_memory", "memory", "max_memory", "cpu", "disks", "interfaces")
     further = [str(path) for path in paths if not str(path).startswith(described)]
     if further:
@@ -609,6 +630,10 @@ def _size(value):
 
 def _period(seconds):
     """``90`` as ``1 min 30 s``: the two largest units."""
+    if isinstance(seconds, float) and not math.isfinite(seconds):
+        return str(seconds)
+    if seconds < 0:
+        return f"-{_period(-seconds)}"
     seconds, units = round(seconds), list[str]()
     for length, unit in _PERIODS:
         number, seconds = divmod(seconds, length)
@@ -628,7 +653,7 @@ def _table(rows, options=None, title=None, indent=""):
     head, *body = ([*row] for row in rows)
     cells = zip(*(_filled(row, len(head)) for row in body), strict=True)
     columns = [
-        _Column(_plain(name), values, _mapping((options or {}).get(name)))
+        _Column(_plain(name), values, _mapping((options or {}).get(_plain(name))))
         for name, values in zip(head, cells, strict=True)
     ]
     below = [column for column in columns if column.is_below]
@@ -643,6 +668,25 @@ def _filled(row, length):
     return [*row, *[None] * length][:length]
 
 
+def _doubled(text):
+    """A text with a filler after each character that takes two columns of a terminal, so that its
+    length is its width."""
+    if text.isascii():
+        return text
+    wide = ("W", "F")
+    return "".join(f"{c}{_FILLER}" if unicodedata.east_asian_width(c) in wide else c for c in text)
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks no word between a wide character and its filler."""
+
+    def _handle_long_word(self, chunks, line, length, width):
+        space = width - length
+        if chunks[-1][space : space + 1] == _FILLER:
+            width -= space > 1
+        super()._handle_long_word(chunks, line, length, width)
+
+
 def _shortened(text):
     """A text without its end if no screen would show it: a host can send any length."""
     return text if len(text) <= _CELL else f"{text[:_CELL]}..."
@@ -652,9 +696,9 @@ class _Column:
     """A column of a table: its header, its cells and how narrow it can be."""
 
     def __init__(self, head, values, options):
-        self.head, self.values = head, values
+        self.head, self.values = _doubled(head), values
         self.drop, self.is_below = options.get("drop"), bool(options.get("below"))
-        self.texts = [_shortened(_cell(value)) for value in values]
+        self.texts = [_doubled(_shortened(_cell(value))) for value in values]
         self.is_blank = not any(self.texts)
         self.is_right = all(
             isinstance(value, (int, float, dict, type(None))) and not isinstance(value, bool)
@@ -663,7 +707,7 @@ class _Column:
         self.is_whole = bool(options.get("whole"))
         self.is_under = bool(options.get("under"))
         self.is_folding = any(isinstance(value, (str, list)) for value in values)
-        self.width = self.natural = max(map(len, [head, *self.texts]))
+        self.width = self.natural = max(map(len, [self.head, *self.texts]))
 
     def without_bars(self):
         """The column with numbers instead of bars."""
@@ -676,7 +720,7 @@ class _Column:
     def least(self, longest=None):
         """The smallest width. longest: longer words are broken."""
         cap = longest or self.natural
-        lengths = [len(part) for part in self.head.split()]
+        lengths = [0, *(len(part) for part in self.head.split())]
         if not self.is_folding or (self.is_whole and longest is None):
             return max([*lengths, *map(len, self.texts)])
         lengths += [len(part) for text in self.texts for part in text.split()]
@@ -685,7 +729,7 @@ class _Column:
 
     def cell(self, text):
         """The lines of a cell."""
-        lines = textwrap.wrap(text, self.width, break_on_hyphens=False) or [""]
+        lines = _Wrapper(self.width, break_on_hyphens=False).wrap(text) or [""]
         return [line.rjust(self.width) if self.is_right else line.ljust(self.width)
                 for line in lines]  # fmt: skip
 
@@ -784,7 +828,8 @@ def _cell(value):
         [(kind, number)] = value.items()
         if number is None:
             return ""
-        if isinstance(number, (int, float)) and kind in _KINDS:
+        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+        if is_number and kind in _KINDS:
             return _KINDS[kind](number)
     if isinstance(value, float):
         return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -274,7 +274,8 @@ def _defaults(spec: GuestSpec, domain: Domain, context: Context) -> None:
     cpu.default(domain, context)
     clock.default(domain, context, spec.clock)
     features.default(domain, context, spec.features)
-    chardevs.default(domain, context)
+    if spec.serials is None and spec.consoles is None:
+        chardevs.default(domain, context)
     chardevs.agent(domain, context, spec.guest_agent)
     devices.default(domain, context, spec)
     input_devices.default(spec, domain, context)

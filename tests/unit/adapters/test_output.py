@@ -378,3 +378,39 @@ def test_sentences_of_a_list_have_their_own_lines(output):
     lines = output({"hv1": {"reason": long}}).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines).split()) == f"hv1 reason: {long.strip()}"
+
+
+def test_wide_characters_keep_the_columns_aligned(output, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = [["guest", "title", "host"], ["web1", "東京の計算機" * 6, "hv1"], ["web2", "x", "hv2"]]
+    lines = output({"x": {"table": table}}).splitlines()
+
+    def width(text):
+        return sum(2 if ord(character) > 0x2E80 else 1 for character in text)
+
+    assert max(map(width, lines)) <= 80
+    assert len({width(line[: line.index(" hv")]) for line in lines if " hv" in line}) == 1
+    assert "".join(output({"x": {"title": "東京" * 30}}).split()).endswith("title:" + "東京" * 30)
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"uptime_s": float("nan")}, "uptime: nan"),
+        ({"uptime_s": float("inf")}, "uptime: inf"),
+        ({"age_s": -5}, "age: -5 s"),
+        ({"items": [{"": " ", "text": "y " * 50}]}, "items:"),
+        ({"table": True}, "table: yes"),
+        ({"memory_free_mib": 5}, "memory_free: 5 MiB"),
+        ({"table": [["a"], [{"bytes": True}]]}, "bytes yes"),
+    ],
+)
+def test_what_a_host_sends_wrongly_is_shown(output, answer, shown):
+    assert shown in output({"hv1": answer})
+
+
+def test_a_dumb_terminal_gets_no_escape_sequences(output, monkeypatch, terminal):
+    terminal(True)
+    monkeypatch.setenv("TERM", "dumb")
+    event = {"message": "copying", "again": True}
+    assert output({"suffix": "progress", "event": event}) == "copying"

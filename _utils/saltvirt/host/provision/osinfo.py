@@ -54,11 +54,19 @@ def find(name: str) -> GuestOs:
         return _FAMILIES[name]
     guest_os = _from_database(name) or _builtin().get(name)
     if guest_os is None:
-        choices = [*_FAMILIES, *_builtin(), *_short_ids()]
-        near = difflib.get_close_matches(name, choices, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"families: {', '.join(_FAMILIES)}"
-        raise errors.InvalidInput(f"os: unknown {name!r}, {hint}")
+        raise errors.InvalidInput(f"os: unknown {name!r}, {_hint(name)}")
     return guest_os
+
+
+def _hint(name: str) -> str:
+    """Return what to type instead of an unknown name."""
+    if name in _VENDORS:
+        names = (f"{name}{version}" for version in _VENDORS[name][1])
+        return f"give its version, for example {', '.join(names)}"
+    choices = [*_FAMILIES, *_builtin(), *_short_ids()]
+    short = name.replace("windows", "win", 1)
+    near = [short] if short in choices else difflib.get_close_matches(name, choices, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"families: {', '.join(_FAMILIES)}"
 
 
 def _builtin() -> dict[str, GuestOs]:

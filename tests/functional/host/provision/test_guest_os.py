@@ -50,6 +50,8 @@ def test_names_of_osinfo_db(database):
         ("acme22", "unknown 'acme22', did you mean 'acme2'"),
         ("acme3", "unknown 'acme3'"),
         ("windwos", "did you mean 'windows'"),
+        ("windows11", "did you mean 'win11'"),
+        ("ubuntu", "give its version, for example ubuntu20.04, ubuntu22.04"),
         ("???", "families: linux, "),
     ):
         with pytest.raises(errors.InvalidInput, match=message.replace("?", r"\?")):

@@ -89,3 +89,8 @@ def test_what_libvirt_completes_is_no_change(host):  # noqa: F811
     larger = {**DATA, "name": "ro", "size": 8}
     answer = host.update(disks=[larger])
     assert answer["warnings"] == ["disk vdc was not grown to 8 MiB: it is read-only"]
+
+
+def test_a_guest_without_serial_port_stays_without(host):  # noqa: F811
+    host.init(start=False, serials=[], consoles=[])
+    assert host.update(serials=[], consoles=[])["changes"] == []
