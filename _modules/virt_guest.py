@@ -369,7 +369,7 @@ def update(
         calls, and the same as a sentence in ``comment``. ``warnings``: settings that were left
         unchanged, with the reasons. ``missing``: what was to be detached and does not exist, such
         as ``disk data``. ``absent``: files of ``boot`` that do not exist on the host, without which
-        the guest cannot start
+        the guest cannot start. ``duplicates``: new MACs that another guest of the host has
 
     :raises NotFound: the domain does not exist
     :raises InvalidInput: an argument is invalid

@@ -44,6 +44,7 @@ def update(
     detach=None,
     live=True,
     overcommit=None,
+    force=False,
     **kwargs,
 ):
     """
@@ -69,6 +70,7 @@ def update(
     :param live: False: all changes take effect at the next start
     :param overcommit: change it even if the host does not have enough free capacity; default:
         ``virt:overcommit`` of the host
+    :param force: also give it the MAC of another guest of the host
     :param kwargs: any other argument of the guest's definition, such as ``graphics``, ``boot_dev``,
         ``clock``, ``title`` and ``description``: docs/reference/definitions.md
 
@@ -94,7 +96,7 @@ def update(
         overcommit = values.boolean(overcommit, "overcommit")
     with Fleet(__opts__) as fleet:
         return operation.perform(
-            update_operations.UpdateGuest(fleet, name, options, overcommit), test
+            update_operations.UpdateGuest(fleet, name, options, overcommit, force), test
         )
 
 
@@ -182,7 +184,7 @@ def autostart(name, enabled=True, test=False):
 # the arguments of virt.attach for each kind of device
 _OF_DEVICE = {
     "disk": {"disk", "size", "pool", "source", "format", "existing", "model", "overcommit"},
-    "network": {"network", "mac", "model"}, "bridge": {"bridge", "mac", "model"},
+    "network": {"network", "mac", "model", "force"}, "bridge": {"bridge", "mac", "model", "force"},
     "iso": {"iso", "disk"},
 }  # fmt: skip
 
@@ -220,6 +222,7 @@ def attach(
     iso=None,
     test=False,
     overcommit=None,
+    force=False,
 ):
     """
     Attach a disk, an interface or an ISO image to a guest, also while it runs.
@@ -239,13 +242,15 @@ def attach(
         detached; ``virt.purge`` keeps it
     :param network: libvirt network of a new interface
     :param bridge: bridge of a new interface
-    :param mac: MAC of the interface; default: one that is free
+    :param mac: MAC of the interface; default: one that is free. The MAC of another guest of the
+        host is refused without ``force``
     :param model: model of the interface, or bus of the disk, such as ``virtio``
     :param iso: image to insert into a CD drive: ``salt://…``, ``https://…``, a path on the host or
         ``pool://POOL/VOLUME``. A guest without a CD drive gets one
     :param test: show what would change; change nothing
     :param overcommit: attach it even if the host does not have enough free capacity; default:
         ``virt:overcommit`` of the host
+    :param force: attach the interface also with the MAC of another guest of the host
 
     :return: as ``virt.update``
 
@@ -266,6 +271,7 @@ def attach(
     disk_options = {"size": size, "pool": pool, "source": source, "format": format}
     disk_options.update(existing=existing, overcommit=overcommit)
     device_options = {**disk_options, "disk": disk, "mac": mac, "model": model}
+    device_options["force"] = force or None
     _refuse_others(kind, {**devices_given, **device_options})
     with Fleet(__opts__) as fleet:
         if kind == "iso":
@@ -277,7 +283,7 @@ def attach(
             }  # fmt: skip
             return operation.perform(devices.AttachDisk(fleet, name, new, overcommit), test)
         new = {"type": kind, "source": network or bridge, "mac": mac, "model": model}
-        return operation.perform(devices.AttachInterface(fleet, name, new), test)
+        return operation.perform(devices.AttachInterface(fleet, name, new, force), test)
 
 
 @runner.reporting_guests

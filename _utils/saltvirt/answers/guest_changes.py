@@ -24,7 +24,8 @@ class UpdatedGuest(Message):
     """Answer of `virt.update`. pending: the changes that take effect at the next start, as texts.
     errors: the changes that the running guest refused. warnings: settings that were left unchanged,
     with the reasons. missing: what was to be detached and does not exist, such as `disk data`.
-    absent: files of `boot` that the host does not have, such as `kernel /boot/k`."""
+    absent: files of `boot` that the host does not have, such as `kernel /boot/k`. duplicates: new
+    MACs that another guest of the host has, such as `52:54:00:00:00:01 of web2`."""
 
     changes: tuple[Difference, ...] = ()
     pending: tuple[str, ...] = optional(())
@@ -32,6 +33,7 @@ class UpdatedGuest(Message):
     warnings: tuple[str, ...] = optional(())
     missing: tuple[str, ...] = optional(())
     absent: tuple[str, ...] = optional(())
+    duplicates: tuple[str, ...] = optional(())
 
 
 @dataclass(frozen=True)

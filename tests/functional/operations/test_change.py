@@ -326,6 +326,23 @@ def test_an_interface_is_attached_and_detached_beside_the_others(cloud):
         assert f"has an interface {eth0} already" in cloud.call("attach", **first).comment
         cloud.call("attach", network="lan")
         assert len(set(macs())) == 3
+        taken = "52:54:00:00:00:0b"
+        nic = {"name": "eth0", "network": "lan", "mac": taken}
+        cloud.modules["virt.init"](
+            "g2", 1, 64, disks=[SYSTEM], interfaces=[nic], nic=None, seed=False,
+            hypervisor="qemu", start=False,
+        )  # fmt: skip
+        other_nic = {"network": "lan", "mac": taken}
+        before, same = xml(cloud), {"interfaces": [*({"mac": mac} for mac in macs()), other_nic]}
+        for verb, given in (("attach", other_nic), ("update", same)):
+            for test in (True, False):
+                refused = cloud.call(verb, **given, test=test)
+                assert f"would have the MAC {taken} of g2: force=True" in refused.comment
+            assert xml(cloud) == before
+        done = cloud.call("attach", **other_nic, force=True)
+        assert done.result is True and "also has an interface with the MAC" in done.comment
+        assert cloud.call("update", title="shop", **same).result is True, "it has the MAC already"
+        assert cloud.call("detach", interface=taken).result is True
         assert cloud.call("detach", interface=new.upper()).result is True
         assert cloud.call("detach", interface="eth0").result is True
         assert len(macs()) == 1 and not {eth0, new} & {*macs()}

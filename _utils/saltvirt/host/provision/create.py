@@ -67,8 +67,8 @@ class CreationBuilder(GuestBuilder):
                 self.tools.warn(warning)
         for file in kernels.absent_files(self.conn, self.spec.boot, self.kernels):
             self.tools.warn(kernels.absence_warning(file))
-        for warning in macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ()):
-            self.tools.warn(warning)
+        for mac, guest in macs.duplicates(self.conn, self.spec.name, self.spec.nics or ()):
+            self.tools.warn(macs.duplicate_warning(mac, guest))
 
     def plan(self) -> Domain:
         """Return the guest's Domain and set its DiskBuilds; change nothing on the host."""

@@ -32,18 +32,26 @@ def used_macs(conn: libvirt.virConnect) -> set[str]:
     return macs
 
 
-def duplicate_warnings(
+def duplicates(
     conn: libvirt.virConnect, guest: str, specs: Iterable[NicSpec]
-) -> Iterator[str]:
-    """Yield a warning for each requested MAC that another guest of this host has."""
+) -> list[tuple[str, str]]:
+    """Return (MAC, name of the guest) for each requested MAC that another guest of this host
+    has."""
     requested = {spec.mac.lower() for spec in specs if spec.mac}
+    owners: list[tuple[str, str]] = []
     for dom in conn.listAllDomains() if requested else ():
         with skip_undefined():
-            for mac in sorted(requested & _domain_macs(dom)) if dom.name() != guest else ():
-                yield (
-                    f"{confidential.sensitive(dom.name())} also has an interface with the MAC "
-                    f"{mac}: in a common network only one of the two guests can be reached"
-                )
+            macs = sorted(requested & _domain_macs(dom)) if dom.name() != guest else ()
+            owners += [(mac, confidential.sensitive(dom.name())) for mac in macs]
+    return owners
+
+
+def duplicate_warning(mac: str, guest: str) -> str:
+    """Return the warning about one of these MACs."""
+    return (
+        f"{guest} also has an interface with the MAC {mac}: in a common network only one of the "
+        "two guests can be reached"
+    )
 
 
 def _domain_macs(dom: libvirt.virDomain) -> set[str]:

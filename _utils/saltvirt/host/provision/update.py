@@ -108,6 +108,8 @@ class Update:
         self.missing: list[str] = []
         # files of boot that this host does not have
         self.absent: list[str] = []
+        # new MACs that another guest of this host has
+        self.duplicates: list[str] = []
         self.desired = self.actual
         # what the running guest lacks, and what of it can be changed now
         self.running = self.actual
@@ -299,9 +301,11 @@ class Update:
             self.spec.nics = [*self.kept_nics(self.options.detach_nics), *(self.spec.nics or ())]
         chosen = macs.MacAllocator(self.conn, self.actual, self.spec.nics or ())
         context.mac, context.nic_names = chosen.mac, chosen.names()
-        self.warnings.extend(
-            macs.duplicate_warnings(self.conn, self.spec.name, self.spec.nics or ())
-        )
+        own_macs = {(nic.mac or "").lower() for nic in self.actual.interfaces}
+        for mac, guest in macs.duplicates(self.conn, self.spec.name, self.spec.nics or ()):
+            self.warnings.append(macs.duplicate_warning(mac, guest))
+            if mac not in own_macs:
+                self.duplicates.append(f"{mac} of {guest}")
 
     def kept_nics(self, detached: Collection[str]) -> list[NicSpec]:
         """Return specs of the interfaces that are neither requested nor detached."""
@@ -457,6 +461,7 @@ def result(
     warnings: Collection[str] = (),
     missing: Collection[str] = (),
     absent: Collection[str] = (),
+    duplicates: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return the answer of virt.update."""
     status: dict[str, Any] = {"definition": bool(change_list)}
@@ -479,6 +484,8 @@ def result(
         status["missing"] = list(missing)
     if absent:
         status["absent"] = list(absent)
+    if duplicates:
+        status["duplicates"] = list(duplicates)
     return status
 
 
@@ -526,7 +533,8 @@ def _attempt(
     missing = guest_update.missing
     not_there = (f"{spec.name} has no {device} to detach" for device in missing)
     warnings = [*guest_update.warnings, *not_there]
-    status = result(shown, failures, warnings, missing, guest_update.absent)
+    absent, duplicates = guest_update.absent, guest_update.duplicates
+    status = result(shown, failures, warnings, missing, absent, duplicates)
     if guest_update.is_active():
         paths = {change.path for change in remaining}
         offline = [change for change in shown if not (change.live or change.path in paths)]

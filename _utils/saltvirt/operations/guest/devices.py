@@ -128,13 +128,16 @@ class AttachDisk(_DeviceChange):
 
 
 class AttachInterface(_DeviceChange):
-    """Attach an interface to a network or bridge."""
+    """Attach an interface to a network or bridge. force: also with the MAC of another guest."""
 
     verb = "virt.attach"
 
-    def __init__(self, fleet: Fleet, name: str, interface: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fleet: Fleet, name: str, interface: Mapping[str, Any], force: bool = False
+    ) -> None:
         interface = {word: value for word, value in interface.items() if value is not None}
-        super().__init__(fleet, name, {"interfaces": [interface], "detach_interfaces": []})
+        options = {"interfaces": [interface], "detach_interfaces": []}
+        super().__init__(fleet, name, options, force=force)
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         mac = self.options["interfaces"][0].get("mac")
@@ -142,6 +145,7 @@ class AttachInterface(_DeviceChange):
             raise errors.AlreadyExists(
                 f"{self.name} on {host} has an interface {mac} already: virt.update changes it"
             )
+        super()._require(host, planned)
 
 
 class _Medium(_DeviceChange):

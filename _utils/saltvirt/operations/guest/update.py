@@ -29,7 +29,17 @@ _PROFILES = frozenset({"disk", "disk_profile", "nic", "nic_profile"})
 _DEPLOY = frozenset({"saltenv"})
 _FOR_NEW = frozenset(deploy.DeploySpec.keys()) - _DEPLOY
 # what else virt.update of the runner takes
-_RUNNER_WORDS = ("name", "test", "overcommit", "at_once", "confirm", "host", "label", "state")
+_RUNNER_WORDS = (
+    "name",
+    "test",
+    "overcommit",
+    "force",
+    "at_once",
+    "confirm",
+    "host",
+    "label",
+    "state",
+)
 
 
 def arguments(name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +155,7 @@ class _GuestChange(abc.ABC):
 
 class UpdateGuest(_GuestChange):
     """Change the definition of a guest, and the running guest where libvirt can. options: arguments
-    of the host's ``virt.update``."""
+    of the host's ``virt.update``. force: also give the guest the MAC of another one."""
 
     def __init__(
         self,
@@ -153,9 +163,10 @@ class UpdateGuest(_GuestChange):
         name: str,
         options: dict[str, Any],
         overcommit: bool | None = None,
+        force: bool = False,
     ) -> None:
         super().__init__(fleet, name, overcommit)
-        self.options = options
+        self.options, self.force = options, force
 
     def _validate(self) -> None:
         self.options = arguments(self.name, self.options)
@@ -182,17 +193,23 @@ class UpdateGuest(_GuestChange):
 
     def _require(self, host: str, planned: UpdatedGuest) -> None:
         """Raise an error if the change is not the requested one. Raises NotFound if the guest does
-        not have what is to be detached, or the host not what is to be booted."""
+        not have what is to be detached, or the host not what is to be booted; Refused for the MAC
+        of another guest."""
         if planned.missing:
             missing = ", ".join(planned.missing)
             raise errors.NotFound(f"{self.name} on {host} has no {missing} to detach")
         if planned.absent:
             raise errors.NotFound(f"{host} does not have {', '.join(planned.absent)} to boot from")
+        if planned.duplicates and not self.force:
+            raise errors.Refused(
+                f"{self.name} on {host} would have the MAC {', '.join(planned.duplicates)}: "
+                "force=True allows it"
+            )
 
     @property
     def _plans_first(self) -> bool:
         """Whether a change asks for its plan first."""
-        return any(self.options.get(word) for word in (*_DETACHING, "boot"))
+        return any(self.options.get(word) for word in (*_DETACHING, "boot", "interfaces"))
 
     def _planned(self, host: str, state: str) -> Checked:
         planned = self._plan(host)
