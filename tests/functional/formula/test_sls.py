@@ -18,6 +18,7 @@ import salt.loader
 import salt.template
 
 from tests.functional.hostile import show
+from tests.tools import typed_manual
 
 HERE = Path(__file__).resolve().parents[3]
 SHIPPED = sorted(HERE.glob("formulas/virt/**/*.sls"))
@@ -54,10 +55,11 @@ HOSTILE = [
 def printed():
     """(name, text) of each SLS that a manual prints and that takes something from an event."""
     for path in MANUALS:
-        blocks = re.findall(r"```(?:yaml|jinja|sls)?\n(.*?)```", path.read_text(), re.S)
+        blocks = typed_manual.BLOCK.finditer(path.read_text())
         for number, block in enumerate(blocks):
-            if re.search(r"\{[{%].*\bdata\b", block):
-                yield f"{path.name}-{number}", block
+            is_sls = block["kind"] in ("", "yaml", "jinja", "sls")
+            if is_sls and re.search(r"\{[{%].*\bdata\b", block["text"]):
+                yield f"{path.name}-{number}", block["text"]
 
 
 @pytest.fixture(scope="module")
