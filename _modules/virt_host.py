@@ -378,7 +378,7 @@ def maintenance(reason=None, guests=None, off=False):
     :return: the current mark: a dictionary of ``reason`` (None if the host accepts guests) and
         ``guests``, or None
 
-    :raises InvalidInput: the reason is empty, or ``guests`` is not a list of names
+    :raises InvalidInput: the reason is empty or too long, or ``guests`` is not a list of names
 
     CLI Example:
 
@@ -390,9 +390,9 @@ def maintenance(reason=None, guests=None, off=False):
     off = values.flag(off, "off")
     if reason is None and not off:
         return _mark()
-    reason_text = "" if isinstance(reason, (bytes, dict, list, tuple, set)) else str(reason)
-    if not off and not reason_text.strip():
-        raise errors.InvalidInput("reason is missing: give the reason for the maintenance")
+    existing = host_maintenance.read()
+    is_known = existing is not None and reason == existing.reason  # before reasons had a limit
+    reason_text = reason if off or is_known else values.reason(reason)
     if guests and not (isinstance(guests, (list, tuple)) and {*map(type, guests)} == {str}):
         raise errors.InvalidInput("guests must be a list of names")
     # a guest that was admitted before is defined by then, a later one is refused

@@ -295,7 +295,7 @@ def volumes(host=None, pool=None):
     List the volumes in the running storage pools of each host, with the guests that use them.
 
     :param host: minion id of a single hypervisor
-    :param pool: name of a single pool
+    :param pool: name of a single pool; it is an error if it runs on no host
 
     :return: under ``volumes``: ``title``, ``table`` and ``hosts``: host to ``error``, or to
         ``pools``: pool to ``error``, or to ``volumes``: name to ``type``, ``format``, ``path``,
@@ -396,12 +396,14 @@ def log(name=None, limit=50, since=None, before=None, user=None, verb=None):
 
     :return: under ``log``: ``title``, ``table`` and ``entries``, the newest last: a list of
         dictionaries: ``time`` (UTC, when the verb ended), ``seconds``, ``user``, ``verb``,
-        ``guest``, ``host``, ``result`` (True or False), ``comment``, and ``new`` (the guest's new
-        name) if there is one. A decision of high availability has the ``user`` ``ha``, the
-        ``verb`` ``fence``, ``ha guest`` or ``ha host``, and the new ``state``. An event has the
-        ``user`` ``libvirt`` (reported by ``host``) or ``virt_log`` (noticed by this master), the
-        ``verb`` ``event``, and a ``state`` such as ``stopped``, ``crashed`` or ``silent``.
-        ``notice``: why there are no events; empty if hosts report them
+        ``guest``, ``host``, ``result`` (True or False), ``comment``, ``new`` (the guest's new
+        name) if there is one, and ``existence`` (``created`` or ``removed``) of a guest that a
+        deployment or a restore has created, or a deployment removed. A decision of high
+        availability has the ``user`` ``ha``, the ``verb`` ``fence``, ``ha guest`` or ``ha host``,
+        and the new ``state``. An event has the ``user`` ``libvirt`` (reported by ``host``) or
+        ``virt_log`` (noticed by this master), the ``verb`` ``event``, and a ``state`` such as
+        ``stopped``, ``crashed`` or ``silent``. ``notice``: why there are no events; empty if hosts
+        report them
 
     CLI Example:
 
@@ -427,8 +429,8 @@ def maintenance(host, state=None, reason=None, test=False):
 
     :param host: minion id of the hypervisor
     :param state: ``on`` or ``off``; default: ``on`` with a ``reason``, else show the state
-    :param reason: why, with ``on``; default: ``maintenance``. A host that is in maintenance gets
-        the new reason
+    :param reason: why, with ``on``, in at most 200 characters; default: ``maintenance``. A host
+        that is in maintenance gets the new reason
     :param test: show what would be done; change nothing
 
     :return: under the host's name ``result``, ``comment``, ``changes``, ``host``, ``maintenance``

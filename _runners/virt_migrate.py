@@ -101,7 +101,8 @@ def evacuate(host, reason="evacuated", timeout=600, test=False):
     migrations are finished, and no further ones are started.
 
     :param host: minion id of the hypervisor
-    :param reason: reason of the maintenance, shown whenever the host is rejected
+    :param reason: reason of the maintenance, at most 200 characters, shown whenever the host is
+        rejected
     :param timeout: seconds to wait without progress for guests of high availability
     :param test: show the plan, and each guest that cannot be migrated, with its host's reason;
         change nothing. The exit code is 1 if a guest would be left

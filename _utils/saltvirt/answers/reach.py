@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from saltvirt import errors
 from saltvirt.schema import Message
 
 DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
@@ -11,6 +12,12 @@ DISPLAY, SERIAL, AGENT = "display", "serial", "agent"
 KINDS = (DISPLAY, SERIAL)
 # the name in the certificate of each endpoint, each of which has a CA of its own
 CERTIFICATE_NAME = "salt-virt-reach"
+# the first line that the client receives; the last two precede the reason
+ACCEPTED, REFUSED, IN_USE = b"ok\n", "no ", "busy "
+
+
+class InUse(errors.OperationFailed):
+    """Another client is connected to the serial port."""
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ ANONYMOUS = "somebody"
 REASONS = "the reasons concern other guests"
 # replacement of the guests for which capacity is reserved
 ROOM = "capacity is reserved for other guests"
-# limits for the answer of a host, which may be hostile: further and longer parts are ignored
-_MAX_PARTS, _MAX_LENGTH = 10_000, 100_000
+# limits for the answer of a host, which may be hostile: further parts are ignored
+_MAX_PARTS, _MAX_CHARS = 10_000, 500_000
 
 # a call may compose texts in several threads, so each part goes to all collectors
 _collectors: list[list[Redaction]] = []
@@ -67,13 +67,26 @@ def redact(answer: Any, redactions: Iterable[Redaction]) -> Any:
         for text, replacement in redactions
         for spelling in (text, sanitize.one_line(text, None))
     }
-    replacements.pop("", None)
+    text = "\n".join(_texts(answer))
+    # an expression with many alternatives is slow, a search is not
+    replacements = {
+        part: replacement for part, replacement in replacements.items() if part and part in text
+    }
     if not replacements:
         return answer
     longest_first = sorted(replacements, key=len, reverse=True)
     alternatives = "|".join(map(re.escape, longest_first))
     pattern = re.compile(rf"(?<![A-Za-z0-9_.-])(?:{alternatives})(?![A-Za-z0-9_-])")
     return _redact(answer, pattern, replacements)
+
+
+def _texts(answer: Any) -> Iterator[str]:
+    """Yield the texts that are redacted."""
+    if isinstance(answer, str):
+        yield answer
+    elif isinstance(answer, (dict, list, tuple)):
+        for item in answer.values() if isinstance(answer, dict) else answer:
+            yield from _texts(item)
 
 
 def _redact(answer: Any, pattern: re.Pattern[str], replacements: dict[str, str]) -> Any:
@@ -95,7 +108,9 @@ def from_answer(data: object) -> None:
     """Mark the parts of a host's answer, ignoring invalid ones. The replacement is always ANONYMOUS
     or REASONS, whatever the host sent, because the redactions apply to all answers, also those of
     other hosts."""
+    chars_left = _MAX_CHARS
     for item in data[:_MAX_PARTS] if isinstance(data, list) else ():
         is_part = isinstance(item, list) and len(item) == 2 and {*map(type, item)} == {str}
-        if is_part and len(item[0]) <= _MAX_LENGTH:
+        if is_part and len(item[0]) <= chars_left:
+            chars_left -= len(item[0])
             sensitive(item[0], REASONS if item[1] == REASONS else ANONYMOUS)

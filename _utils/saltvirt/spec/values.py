@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from saltvirt import units
+from saltvirt import sanitize, units
 from saltvirt.errors import InvalidInput
 from saltvirt.spec.base import REMOVE, mapping, unknown
 
@@ -83,6 +83,36 @@ def line(value: Any, argument: str) -> str:
     if len(checked.splitlines()) > 1 or checked[-1:] in "\r\n":
         raise InvalidInput(f"{argument} {value!r} is more than one line")
     return checked
+
+
+def short(maximum: int) -> Parser[str]:
+    """A parser for text of at most so many characters."""
+
+    def parse(value: Any, argument: str) -> str:
+        checked = text(value, argument)
+        if len(checked) > maximum:
+            raise InvalidInput(f"{argument} has more than {maximum} characters")
+        return checked
+
+    return parse
+
+
+# a title is a column of lists; a description is a page, not a file
+TITLE_CHARS, DESCRIPTION_CHARS, REASON_CHARS = 255, 8192, 200
+
+
+def title(value: Any, argument: str) -> str:
+    """Text on one line, as a column of lists shows it."""
+    return short(TITLE_CHARS)(line(value, argument), argument)
+
+
+def reason(value: object) -> str:
+    """The reason of a maintenance, on one line."""
+    is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    checked = sanitize.one_line(value, None) if is_text else ""
+    if not checked:
+        raise InvalidInput("reason must be a text that is not empty")
+    return short(REASON_CHARS)(checked, "reason")
 
 
 def label(value: Any, argument: str) -> str:

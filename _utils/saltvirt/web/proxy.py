@@ -233,7 +233,8 @@ class _BrowserSession(websocket.WebSocketHandler):  # type: ignore[misc,name-def
             timeout = "the master did not respond in time"
             reason = exc.text if isinstance(exc, errors.VirtError) else timeout
             log.info("reach: refused: %s", reason)
-            self._send({"error": sanitize.one_line(reason, None)})
+            in_use = {"in_use": True} if isinstance(exc, reach.InUse) else {}
+            self._send({"error": sanitize.one_line(reason, None), **in_use})
             self._end(reason, _REFUSED)
             return
         self._inner = inner  # first: where the browser has gone meanwhile it is closed
@@ -369,8 +370,8 @@ async def _connect_guest(connection: GuestConnection) -> Any:
                 with contextlib.suppress(OSError):
                     raw_socket.shutdown(socket.SHUT_RDWR)
             raise guest_connection.unreachable(connection, exc) from exc
-    reason = guest_connection.refusal(first_line)
-    if reason is not None:
+    error = guest_connection.refusal(connection, first_line)
+    if error is not None:
         inner.close()
-        raise errors.OperationFailed(f"{connection.host}: {reason}")
+        raise error
     return inner

@@ -73,6 +73,16 @@ def test_prune_shows_first_and_then_removes_the_same(run, guest, tmp_path):
     assert (again["result"], again["changes"]) == (True, {})
 
 
+def test_a_guest_that_neither_a_target_nor_a_host_has_is_an_error(run, guest):
+    assert len(run("backups", "web1")["vault"]) == 4
+    assert run("backups", "test") == {"vault": []}, "a guest of libvirt's test driver"
+    failed = run("backups", "wbe1")
+    assert failed["wbe1"]["comment"] == (
+        "no target has a backup of wbe1, and no host has such a guest"
+    )
+    assert failed["retcode"] == 1
+
+
 def test_prune_of_one_guest(run, guest):
     assert run("backup_prune", "web2") == {
         "vault": {"result": True, "comment": "vault has no backup of web2", "changes": {}}

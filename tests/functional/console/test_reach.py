@@ -99,7 +99,7 @@ def test_a_serial_port_both_ways(cloud, browser):
     one.until(b"boot device")
     two = browser()
     said = two.begin(cloud.ticket(kind="serial"))
-    assert said == {"error": "hv1: the serial console of web1 is in use"}
+    assert said == {"error": "hv1: the serial console of web1 is in use", "in_use": True}
     three = browser()
     assert "error" not in three.begin(cloud.ticket(kind="serial", force=True))
     assert one.end[0] == 1000

@@ -324,7 +324,7 @@ def test_what_the_guest_says_is_handed_on_both_ways(monkeypatch, libvirtd):  # n
         with serial.line() as line:
             heard(line, b"ok\n")
             other = Begun(monkeypatch, kind=reach.SERIAL, **more)
-            assert other.refused() == b"no the serial console of relay1 is in use\n"
+            assert other.refused() == b"busy the serial console of relay1 is in use\n"
             line.settimeout(0.5)
             said = bytearray()
             until(lambda: typed(line, said), "SeaBIOS' menu")

@@ -115,7 +115,14 @@ def test_volumes_have_the_guests_that_use_them(runner, conn):
     assert [volumes[name]["used_by"] for name in ("web1", "free")] == [["web1"], []]
     rows = {row[2]: row[4:] for row in found["table"]}
     assert rows["web1"] == [{"bytes": 8 << 30}, {"bytes": 8 << 30}, "web1"]
-    assert answer(runner.volumes(pool="other"), "volumes")["title"] == "no volumes on hv1"
+    of_pool = answer(runner.volumes(pool="default-pool"), "volumes")
+    assert of_pool["table"] == found["table"]
+    mistyped = runner.volumes(pool="defalt-pool")["data"]
+    assert mistyped.pop("retcode") == 1
+    [failed] = mistyped.values()
+    assert failed["comment"] == (
+        "no storage pool 'defalt-pool' is running on any hypervisor, did you mean 'default-pool'?"
+    )
 
 
 def test_images_of_the_master_say_which_host_has_them(runner, tmp_path):

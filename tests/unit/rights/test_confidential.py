@@ -115,3 +115,11 @@ def test_the_guests_for_which_room_is_kept_are_not_named(monkeypatch):
         assert "payroll-db" in text
         said = confidential.redact(text, parts)
         assert said.endswith("would violate virt:ha:reserve: capacity is reserved for other guests")
+
+
+def test_the_parts_of_a_hostile_host_are_limited():
+    with confidential.collect() as parts:
+        confidential.from_answer([["x" * 10_000, "y"]] * 10_000)
+        confidential.from_answer([["x" * 10**6, "y"], ["db1", "y"]])
+    assert sum(len(part) for part, _ in parts) == 500_000 + len("db1")
+    assert confidential.redact(["db1", "db12"], parts) == ["somebody", "db12"]

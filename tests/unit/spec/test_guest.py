@@ -164,6 +164,8 @@ WRONG = [
     ({"title": "one\n"}, "title"),
     ({"title": "half\ud800"}, "title"),
     ({"description": "half\udfff"}, "description"),
+    ({"title": "x" * 256}, "title has more than 255 characters"),
+    ({"description": "x" * 8193}, "description has more than 8192 characters"),
     ({"metadata": {"a": "half\ud83d"}}, "metadata:a"),
     ({"autostart": "maybe"}, "autostart"),
     ({"disk": ["web"]}, "disk profile .'web'. is not the name of a profile"),

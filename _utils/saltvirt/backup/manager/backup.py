@@ -20,7 +20,7 @@ from saltvirt.backup.model.answers import (
 )
 from saltvirt.backup.model.policy import BackupPolicy, TargetPolicy
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.cluster import inventory
+from saltvirt.operations.cluster import find, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.guest import lifecycle
@@ -330,8 +330,8 @@ def list_all(
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """Return the backups at each target, and the error of each target that did not answer.
 
-    name: of one guest; None: of all. target_name: at one target; None: at all. Raises InvalidInput,
-    NotFound.
+    name: of one guest; None: of all. target_name: at one target; None: at all. Raises InvalidInput;
+    NotFound, also if neither a target nor a host knows the guest.
     """
     backups: dict[str, list[dict[str, Any]]] = {}
     silent: dict[str, str] = {}
@@ -343,7 +343,16 @@ def list_all(
             silent[target.name] = exc.text
         else:
             backups[target.name] = [backup.to_answer() for backup in several]
+    if name is not None and not (uuid or silent or any(backups.values())):
+        _refuse_unknown(fleet, name)
     return backups, silent
+
+
+def _refuse_unknown(fleet: Fleet, name: str) -> None:
+    """Raise NotFound if no host has the guest."""
+    locations = find.locations(fleet)
+    if name not in locations.guests:
+        raise errors.NotFound(f"no target has a backup of {name}, and no host has such a guest")
 
 
 def uuid_of(fleet: Fleet, name: str) -> str | None:

@@ -38,8 +38,6 @@ _HELLO_TIMEOUT_S = 10
 _CHUNK_BYTES = 64 * 1024
 # timeout for removing an incomplete file of a client that disconnected
 _CLEANUP_TIMEOUT_S = 120
-# the first line that is sent to the client
-_OK, _REFUSED = b"ok\n", "no "
 _FULL = "too many connections to displays and serial ports of this host are open"
 
 
@@ -148,12 +146,13 @@ def _serve(caller: ssl.SSLSocket, request: RelayRequest) -> None:
     caller.settimeout(_HELLO_TIMEOUT_S)
     try:
         with _open_device(request) as inner:
-            caller.sendall(_OK)
+            caller.sendall(reach.ACCEPTED)
             with contextlib.suppress(OSError):
                 tls_listener.pump(caller, inner)
     except errors.VirtError as exc:
+        kind = reach.IN_USE if isinstance(exc, reach.InUse) else reach.REFUSED
         with contextlib.suppress(OSError):
-            caller.sendall(f"{_REFUSED}{exc.text}\n".encode())
+            caller.sendall(f"{kind}{exc.text}\n".encode())
     with contextlib.suppress(OSError, ValueError):
         caller.setblocking(True)
         caller.settimeout(1)
@@ -204,7 +203,7 @@ def _serial(
             dom.openConsole(None, stream, flags)
     except errors.VirtError as exc:
         if "Active console session" in exc.text:
-            raise errors.OperationFailed(f"the serial console of {dom.name()} is in use") from exc
+            raise reach.InUse(f"the serial console of {dom.name()} is in use") from exc
         raise
     caller_end, guest_end = socket.socketpair()
 

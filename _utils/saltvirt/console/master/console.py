@@ -59,10 +59,8 @@ def _greeting(connection: GuestConnection, tty: terminal.Terminal, escape: str) 
 def _connect(connection: GuestConnection) -> ssl.SSLSocket:
     try:
         line = guest_connection.connect(connection)
-    except errors.VirtError as exc:
-        if "is in use" not in exc.text:
-            raise
-        raise type(exc)(f"{exc.text}; to take it over, use force=True") from exc
+    except reach.InUse as exc:
+        raise errors.OperationFailed(f"{exc.text}; to take it over, use force=True") from exc
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_TIMEOUT_S * 1000)

@@ -99,7 +99,7 @@ def context(connection: GuestConnection) -> ssl.SSLContext:
 
 def connect(connection: GuestConnection) -> ssl.SSLSocket:
     """Connect to the guest's device. Raises OperationFailed with the hypervisor's reason if it
-    refuses, ConnectionFailed if it is unreachable."""
+    refuses, InUse if another client is connected, ConnectionFailed if it is unreachable."""
     try:
         raw_socket = socket.create_connection(
             (connection.address, connection.port), CONNECT_TIMEOUT_S
@@ -113,10 +113,10 @@ def connect(connection: GuestConnection) -> ssl.SSLSocket:
     except OSError as exc:
         line.close()
         raise unreachable(connection, exc) from exc
-    reason = refusal(first_line)
-    if reason is not None:
+    error = refusal(connection, first_line)
+    if error is not None:
         line.close()
-        raise errors.OperationFailed(f"{connection.host}: {reason}")
+        raise error
     line.settimeout(None)
     return line
 
@@ -129,14 +129,15 @@ def unreachable(connection: GuestConnection, exc: Exception) -> errors.Connectio
     )
 
 
-def refusal(first_line: bytes) -> str | None:
-    """Why the hypervisor refuses the client; None if it accepts."""
-    if first_line == b"ok\n":
+def refusal(connection: GuestConnection, first_line: bytes) -> errors.OperationFailed | None:
+    """The error for a client that the hypervisor refuses; None if it accepts."""
+    if first_line == reach.ACCEPTED:
         return None
-    return (
-        first_line.decode(errors="replace").removeprefix("no ").strip()
-        or "the connection was closed without a message"
-    )
+    text = first_line.decode(errors="replace").strip()
+    kind = reach.InUse if text.startswith(reach.IN_USE) else errors.OperationFailed
+    reason = text.removeprefix(reach.IN_USE).removeprefix(reach.REFUSED)
+    reason = reason or "the connection was closed without a message"
+    return kind(f"{connection.host}: {reason}")
 
 
 def _read_line(line: ssl.SSLSocket) -> bytes:

@@ -460,8 +460,11 @@ class Engine:
         return any(location.host == host for location in record.locations)
 
     def _journal_act(self, host: str, body: dict[str, Any]) -> None:
+        guest = body.get("guest") or ""
+        if guest and not (isinstance(guest, str) and guest in self.desired.guests):
+            raise errors.BadAnswer(f"{host} reported an action on a guest that is not managed")
         fields = {key: str(body.get(key, ""))[:500] for key in ("action", "reason")}
-        self.journal.write("host", host, guest=str(body.get("guest", ""))[:300], **fields)
+        self.journal.write("host", host, guest=guest, **fields)
 
     # actions
 

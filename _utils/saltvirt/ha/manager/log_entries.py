@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from saltvirt.ha.manager.journal import HaJournal
+from saltvirt.ha.model.agent_view import ACTIONS
 from saltvirt.ha.model.view import ON, TIMED_OUT
 from saltvirt.operations.journal import activity_log
 from saltvirt.operations.journal.activity_log import LogEntry
@@ -29,8 +30,12 @@ def read(opts: file_lock.Opts) -> Iterator[LogEntry]:
 
 def _entry(line: Mapping[str, Any]) -> LogEntry:
     kind, name = str(line.get("kind")), str(line.get("name") or "")
-    old, state = line.get("old"), str(line.get("new") or line.get("action") or "")
+    old, state = line.get("old"), str(line.get("new") or "")
     reason = str(line.get("reason") or "")
+    if line.get("action"):  # a text of the host, which a user with limited rights does not see
+        action = str(line["action"])
+        state = next((word for word in ACTIONS if f"{action} ".startswith(f"{word} ")), "other")
+        reason = reason if action == state else f"{action}: {reason}"
     guest = name if kind == "guest" else str(line.get("guest") or "")
     text = f"from {old}: {reason}" if old else reason
     return LogEntry(

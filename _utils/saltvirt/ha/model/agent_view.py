@@ -24,6 +24,10 @@ START, ADOPT, KILL, DROP, SEND_AWAY, LEASE = (
     "start", "adopt", "kill", "drop", "migrate", "lease",
 )  # fmt: skip
 STOP_GUEST, EXIT, POWER_OFF, RENEW = "stop", "exit", "power off", "renew"
+ACTIONS = frozenset({
+    FEED, ARM, DISARM, START, ADOPT, KILL, DROP, SEND_AWAY, LEASE, STOP_GUEST, EXIT, POWER_OFF,
+    RENEW,
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,8 @@ def plan_create(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) 
 
 
 def _plan(conn: libvirt.virConnect, guest: str, request: SnapshotRequest) -> _SnapshotPlan:
-    parts = {"name": values.label, "suffix": values.label, "description": values.text}
+    description = values.short(values.DESCRIPTION_CHARS)
+    parts = {"name": values.label, "suffix": values.label, "description": description}
     for field, parse in parts.items():
         if getattr(request, field):
             parse(getattr(request, field), field)

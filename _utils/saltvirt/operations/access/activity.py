@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from saltvirt import errors
@@ -48,10 +49,10 @@ def recorded(
         except Exception as exc:
             text = exc.text if isinstance(exc, errors.VirtError) else f"internal error: {exc!r}"
             subject = bound.arguments.get("name") or bound.arguments.get("host")
-            outcome = (None if subject is None else str(subject), False, text, None)
+            outcome = _Outcome(None if subject is None else str(subject), False, text)
             call_entry.record([outcome], redactions)
             raise
-    call_entry.record(_results(answer), redactions)
+    call_entry.record(_results(verb, bound.arguments, answer), redactions)
     return answer
 
 
@@ -64,15 +65,42 @@ def _only_shows(verb: str, bound: inspect.BoundArguments) -> bool:
     return bool(arguments.get("test")) or arguments.get("apply") is False
 
 
-# (subject, whether the verb succeeded, comment, host)
-_Outcome = tuple[str | None, bool, object, object]
+@dataclass(frozen=True)
+class _Outcome:
+    """The result for one guest or host. existence: as in LogEntry."""
+
+    subject: str | None
+    result: bool
+    comment: object
+    host: object = None
+    existence: str | None = None
 
 
-def _results(answer: Answer) -> Iterator[_Outcome]:
+def _results(verb: str, arguments: Mapping[str, Any], answer: Answer) -> Iterator[_Outcome]:
     """Yield the results in an answer."""
     for subject, part in answer.items():
         if isinstance(part, dict) and isinstance(part.get("result"), bool):
-            yield subject, part["result"], part.get("comment") or "", part.get("host")
+            existence = activity_log.CREATED if _restores_new(verb, arguments, part) else None
+            comment = part.get("comment") or ""
+            yield _Outcome(subject, part["result"], comment, part.get("host"), existence)
+            if verb == "deployed":
+                yield from _deployed(subject, part.get("changes") or {})
+
+
+def _deployed(deployment: str, changes: Mapping[str, Any]) -> Iterator[_Outcome]:
+    """Yield the guests that a deployment has created and removed."""
+    for guest, change in changes.items():
+        if isinstance(change, dict) and {"old", "new"} <= change.keys():
+            host = change["new"] or change["old"]
+            existence = activity_log.CREATED if change["new"] else activity_log.REMOVED
+            comment = f"{existence} by the deployment {deployment}"
+            yield _Outcome(guest, True, comment, host, existence)
+
+
+def _restores_new(verb: str, arguments: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
+    """Return whether a backup was restored as a guest of that name that did not exist."""
+    is_elsewhere = any(arguments.get(word) for word in ("in_place", "disk", "new"))
+    return verb == "backup_restore" and bool(part.get("changes")) and not is_elsewhere
 
 
 class _CallEntry:
@@ -91,22 +119,16 @@ class _CallEntry:
     ) -> None:
         """Append entries to the log. redactions: what the call has said of other guests."""
         outcomes = [*outcomes]
-        public_comments = confidential.redact([outcome[2] for outcome in outcomes], redactions)
+        public_comments = confidential.redact([item.comment for item in outcomes], redactions)
         entries = [
-            self._entry(*outcome, public_comment)
+            self._entry(outcome, public_comment)
             for outcome, public_comment in zip(outcomes, public_comments, strict=True)
         ]
         if entries:
             activity_log.append(self._opts, entries)
 
-    def _entry(
-        self,
-        subject: str | None,
-        result: bool,
-        comment: object,
-        host: object,
-        public_comment: object,
-    ) -> LogEntry:
+    def _entry(self, outcome: _Outcome, public_comment: object) -> LogEntry:
+        subject, comment, host = outcome.subject, outcome.comment, outcome.host
         new, name = self._arguments.get("new"), self._arguments.get("name")
         if subject is not None and subject == new and isinstance(name, str):
             subject = name  # of a guest that was renamed or copied
@@ -120,10 +142,11 @@ class _CallEntry:
             verb=self._verb,
             guest=None if is_about_host else subject,
             host=subject if is_about_host else host if isinstance(host, str) else None,
-            result=result,
+            result=outcome.result,
             comment="" if self._verb in PRIVATE else activity_log.shorten(comment),
             new=new if isinstance(new, str) and new != subject else None,
             public_comment=None if is_private else activity_log.shorten(public_comment),
+            existence=outcome.existence,
         )
 
 

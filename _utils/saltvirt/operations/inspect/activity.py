@@ -15,7 +15,7 @@ from saltvirt.system import file_lock
 
 MAX_ENTRIES = 10_000
 _ALL = LogFilter()
-# verbs after which a name belongs to nobody, and which give it to a new guest
+# verbs that always leave a name to nobody, and those that always give it to a new guest
 _REMOVING, _MAKING = ("purge", "rename"), ("init",)
 
 
@@ -72,14 +72,17 @@ def _of_current_guest(entries: list[LogEntry], name: str | None) -> list[LogEntr
     for entry in entries:
         if entry.guest is None:
             continue
-        is_new = entry.guest == name and entry.verb in _MAKING
+        is_new = entry.guest == name and (
+            entry.existence == activity_log.CREATED or entry.verb in _MAKING
+        )
         if entry.result and (is_new or entry.new == name):
             current = []
         # the source of a copy, or of a rename that failed, may be another user's guest
         is_renamed = entry.result and entry.new == name and entry.verb == "rename"
         if entry.guest == name or is_renamed:
             current.append(entry)
-        if entry.result and entry.guest == name and entry.verb in _REMOVING:
+        is_gone = entry.existence == activity_log.REMOVED or entry.verb in _REMOVING
+        if entry.result and entry.guest == name and is_gone:
             current = []
     return current
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from saltvirt import schema, units
+from saltvirt import errors, schema, units
 from saltvirt.answers import inspect_calls
 from saltvirt.answers.calls import Call
 from saltvirt.answers.guest_calls import HostRequest
@@ -32,8 +33,8 @@ def with_failed(rows: list[Row], failed: Mapping[str, str]) -> list[Row]:
         return rows
     head, *body = rows
     blank = [None] * (len(head) - 1)
-    errors = [[host, *blank, text] for host, text in sorted(failed.items())]
-    return [[*head, "error"], *([*row, None] for row in body), *errors]
+    failures = [[host, *blank, text] for host, text in sorted(failed.items())]
+    return [[*head, "error"], *([*row, None] for row in body), *failures]
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,10 @@ def _pool_cells(pool: PoolSummary) -> Row:
 
 def volumes(fleet: Fleet, host: str | None = None, pool: str | None = None) -> Listing:
     """Return the volumes in the running storage pools of the hosts. pool: of this pool only. Raises
-    NotFound."""
+    NotFound, also for a pool that does not run on any host that answered."""
     answers, failed = _gather(fleet, host, inspect_calls.VOLUMES)
+    if pool is not None and not any(pool in answer for answer in answers.values()):
+        raise _unknown_pool(pool, host, answers, failed)
     columns = ["host", "pool", "volume", "format", "size", "allocated", "guests"]
     selected = {
         name: {key: of_pool for key, of_pool in sorted(answer.items()) if pool in (None, key)}
@@ -147,6 +150,21 @@ def volumes(fleet: Fleet, host: str | None = None, pool: str | None = None) -> L
     }
     hosts = {name: {"pools": schema.plain(answer)} for name, answer in selected.items()}
     return Listing("volume", columns, hosts, [*_volume_rows(selected)], failed)
+
+
+def _unknown_pool(
+    pool: str,
+    host: str | None,
+    answers: Mapping[str, Mapping[str, PoolVolumes]],
+    failed: Mapping[str, str],
+) -> errors.NotFound:
+    text = f"no storage pool {pool!r} is running on {host or 'any hypervisor'}"
+    if failed:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
+        text += f" that answered ({reasons})"
+    existing = sorted({name for answer in answers.values() for name in answer})
+    near = difflib.get_close_matches(pool, existing, n=1)
+    return errors.NotFound(f"{text}, did you mean {near[0]!r}?" if near else text)
 
 
 def _volume_rows(answers: Mapping[str, Mapping[str, PoolVolumes]]) -> Iterable[Row]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltvirt import errors, sanitize, units
+from saltvirt import errors, units
 from saltvirt.answers.host_calls import MAINTENANCE, MaintenanceRequest
 from saltvirt.answers.maintenance import MaintenanceMark
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster.ha_provider import HaProvider
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.journal import lock
+from saltvirt.spec import values
 
 DEFAULT_REASON = "maintenance"
-MAX_REASON_CHARS = 200
 _NO_MARK = MaintenanceMark(None, ())
 
 
@@ -37,10 +37,7 @@ class Maintenance:
         provider: HaProvider | None = None,
     ) -> None:
         self.fleet, self.host, self.on, self.provider = fleet, host, on, provider
-        self._is_text = reason is None or (
-            isinstance(reason, (str, int, float)) and not isinstance(reason, bool)
-        )
-        self.reason = None if reason is None else sanitize.one_line(reason, None)
+        self.reason = reason
 
     def check(self) -> Checked:
         """Return what would change, and every reason against it."""
@@ -81,10 +78,8 @@ class Maintenance:
         """Collect what is wrong with the arguments. Raises NotFound."""
         self.fleet.hosts(self.host)
         with reasons:
-            if self.reason == "" or not self._is_text:
-                raise errors.InvalidInput("reason must be a text that is not empty")
-            if self.reason is not None and len(self.reason) > MAX_REASON_CHARS:
-                raise errors.InvalidInput(f"reason has more than {MAX_REASON_CHARS} characters")
+            if self.reason is not None:
+                values.reason(self.reason)
         with reasons:
             if self.reason is not None and not self.on:
                 raise errors.InvalidInput("a reason is only possible with on")
@@ -101,7 +96,8 @@ class Maintenance:
 
     def _target(self, mark: MaintenanceMark) -> MaintenanceMark:
         """Return the mark that the host shall have."""
-        reason = self.reason or mark.reason or DEFAULT_REASON
+        given = None if self.reason is None else values.reason(self.reason)
+        reason = given or mark.reason or DEFAULT_REASON
         return MaintenanceMark(reason if self.on else None, mark.guests)
 
     def _changes(self, mark: MaintenanceMark) -> dict[str, Any]:

@@ -25,6 +25,7 @@ MAX_BYTES = 4 << 20
 MAX_COMMENT_CHARS = 300
 _NAME = "activity"
 _LOCK_TIMEOUT_S = 5
+CREATED, REMOVED = "created", "removed"
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ class LogEntry(Message):
     """time: when the verb ended, in UTC. seconds: how long it took. user: who called it. new: the
     second name of the guest, of a verb that gives it one. public_comment: the comment for users
     with limited rights, if it is another. state: the new state of the guest or the host, of a
-    decision that a feature has taken."""
+    decision that a feature has taken. existence: CREATED or REMOVED, of a guest of a verb that does
+    not always create or remove the guest."""
 
     time: str
     seconds: float
@@ -47,6 +49,7 @@ class LogEntry(Message):
     new: str | None = optional(None)
     public_comment: str | None = optional(None)
     state: str | None = optional(None)
+    existence: str | None = optional(None)
 
     def is_about(self, pattern: str) -> bool:
         """Return whether a guest, or a host that has no guest in the entry, matches the shell

@@ -21,6 +21,7 @@ from saltvirt.operations.move.evacuation_record import EvacuationRecord, Observa
 from saltvirt.operations.move.ha_drain import HaManagedDrain
 from saltvirt.placement import account, choose, facts
 from saltvirt.placement.policy import PlacementPolicy
+from saltvirt.spec import values
 
 # maximum rounds if a host still gets guests although it is marked
 MAX_ROUNDS = 5
@@ -83,7 +84,7 @@ class Evacuate:
         policy: PlacementPolicy,
         migrate: moves.Migrate,
         report: Report,
-        reason: str = "evacuated",
+        reason: object = "evacuated",
         limits: tuple[int, int] = (1, 1),
         plans: migrate_operation.Plans | None = None,
         provider: ha_provider.HaProvider | None = None,
@@ -94,7 +95,8 @@ class Evacuate:
         self.timeout, self.wait = timeout, wait
         self.fleet, self.host, self.policy = fleet, host, policy
         self.migrate, self.report, self.limits = migrate, report, limits
-        self.reason = sanitize.one_line(reason or "", None) or "evacuated"
+        self.given_reason = "evacuated" if reason in (None, "") else reason
+        self.reason = sanitize.one_line(self.given_reason, None)
         self._current_guests: dict[str, facts.Guest] = {}
         self._drained: set[str] = set()
 
@@ -104,6 +106,8 @@ class Evacuate:
         with reasons:
             with reasons:
                 self._timeout_s()
+            with reasons:
+                values.reason(self.given_reason)
             with reasons:
                 lock.refuse_drained(self.fleet.opts, self.host)
             targets, unplaced = self._plan(self._pinned())
@@ -129,6 +133,7 @@ class Evacuate:
         fleet, host = self.fleet, self.host
         fleet.hosts(host)
         timeout_s = self._timeout_s()
+        values.reason(self.given_reason)
         with lock.host(fleet.opts, host, f"virt.evacuate {host}"):
             record = EvacuationRecord(fleet, host)
             record.read(record.mark())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from saltvirt import units
+from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
@@ -118,7 +118,10 @@ class Rebalance:
 
     def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove], str]:
         """Return (hosts, moves, note about the failover reserve)."""
-        hosts, _ = inventory.gather(self.fleet)
+        hosts, unreachable = inventory.gather(self.fleet)
+        unknown = sorted(self.stay - {guest.name for host in hosts for guest in host.guests})
+        if unknown and not unreachable:
+            raise errors.NotFound(f"stay: no guest {', '.join(unknown)} on any hypervisor")
         planned, note = self._plan_moves(hosts, ())
         return hosts, planned, note
 

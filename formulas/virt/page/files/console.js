@@ -105,13 +105,12 @@ export function console_view(guest, kind, force = false) {
     if (before && before.isConnected) before.focus();
   }
 
-  function over(why) {
+  function over(why, in_use = false) {
     inner = null;
     said.textContent = `${why}.`;
     said.classList.add("bad");
-    const others = kind === "serial" && why.includes(" is in use");
     fill(extra, button("Again", () => { shut(); console_view(guest, kind); }, "primary"),
-      others ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
+      in_use ? button("Take it", () => { shut(); console_view(guest, kind, true); }, "danger") : null);
     if (is_open) leave.focus();
   }
 
@@ -149,7 +148,7 @@ export function console_view(guest, kind, force = false) {
   for (const one of beside) one.inert = true;
   document.body.append(made);
   made.show();
-  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "the connection failed"));
+  begin().catch((exc) => over(exc instanceof Failed || exc.message ? exc.message : "the connection failed", exc.in_use === true));
   return made;
 }
 

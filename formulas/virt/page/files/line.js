@@ -17,14 +17,14 @@ export async function secret() {
 }
 
 /** Connect with the secret of a ticket. heard: called with the socket after the first answer; it
- * must attach its listeners at once. Throws Failed. */
+ * must attach its listeners at once. Throws Failed, with in_use if another user has the device. */
 export function line(made, heard) {
   return new Promise((done, failed) => {
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${location.host}${PATH}`);
     socket.binaryType = "arraybuffer";
     const late = setTimeout(() => socket.close(), PATIENCE_MS);
-    const give_up = (why) => { clearTimeout(late); failed(new Failed(why)); };
+    const give_up = (why, in_use = false) => { clearTimeout(late); failed(Object.assign(new Failed(why), { in_use })); };
     socket.onopen = () => socket.send(made);
     socket.onclose = (event) => give_up(event.reason
       || "the master does not respond at /reach: set up the engine virt_reach, see docs/how-to/consoles.md");
@@ -36,7 +36,7 @@ export function line(made, heard) {
         said = { error: "the service at /reach is not the engine virt_reach" };
       }
       if (said.error) {
-        give_up(String(said.error));
+        give_up(String(said.error), said.in_use === true);
         socket.close();
         return;
       }

@@ -458,8 +458,9 @@ def test_who_uses_what_lies_on_shared_storage(virt, conn):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"reason": " "}, "reason is missing: give the reason"),
-        ({"reason": ["x"]}, "reason is missing: give the reason"),
+        ({"reason": " "}, "reason must be a text that is not empty"),
+        ({"reason": ["x"]}, "reason must be a text that is not empty"),
+        ({"reason": "x" * 201}, "reason has more than 200 characters"),
         ({"reason": "disks", "guests": "web1"}, "guests must be a list of names"),
         ({"reason": "disks", "guests": ["web1", 7]}, "guests must be a list of names"),
         ({"off": True, "guests": {"web1": 1}}, "guests must be a list of names"),

@@ -64,6 +64,18 @@ def test_a_limited_user_sees_no_reasons(opts):
     assert [entry["comment"] for entry in found] == ["decided by high availability"] * 2
 
 
+def test_a_host_puts_no_text_into_the_log_of_a_limited_user(opts):
+    HaJournal(opts).write("definition", "web1")  # ends the damaged line
+    acts = ("start web1", "ask the owner of payroll-db for web1")
+    for action in acts:
+        HaJournal(opts).write("host", "hv2", guest="web1", action=action, reason="x")
+    found = listing(opts, "web1", 50, False)["log"]["entries"][-2:]
+    assert [(entry["state"], entry["comment"]) for entry in found] == [
+        ("start", f"{acts[0]}: x"), ("other", f"{acts[1]}: x"),
+    ]  # fmt: skip
+    assert "payroll-db" not in str(listing(opts, "web1", 50, True))
+
+
 def test_without_high_availability_its_journal_is_not_read(opts):
     del opts["virt"]
     assert [e["user"] for e in listing(opts, None, 50, False)["log"]["entries"]] == ["anna"]

@@ -4,6 +4,7 @@ sender is accepted in the name of another, and no unexpected exception is raised
 import json
 import os
 import queue
+from types import SimpleNamespace
 
 import pytest
 
@@ -162,6 +163,7 @@ def test_a_master_takes_no_harm(kind, tmp_path):
         _journal_act = Engine._journal_act
 
     Master.remote = remote
+    Master.desired = SimpleNamespace(guests={"web1"})
     Master._definition = lambda _self, host, body: kept.put(host, body)
 
     def hear(body):
@@ -174,7 +176,25 @@ def test_a_master_takes_no_harm(kind, tmp_path):
 
     hold(kind, hear)
     for line in HaJournal(opts).last(10):
-        assert line["kind"] == "host" and line["name"] == "hv1"
+        assert line["kind"] == "host" and line["name"] == "hv1" and line["guest"] in ("", "web1")
+
+
+def test_a_host_displaces_no_message_of_another_and_fills_no_journal():
+    now_s = 0.0
+    box = of_master.MasterInbox(("hv1", "hv2"), lambda: now_s)
+    for _ in range(of_master.JOURNAL_LINES):
+        box.receive("hv1", frames.JOURNAL, {})
+        assert len(box.take_messages()) == 1
+    for kind in (frames.JOURNAL, frames.DEFINITION):
+        box.receive("hv1", kind, {})
+    assert [kind for _, kind, _ in box.take_messages()] == [frames.DEFINITION]
+    now_s = 3600.0
+    box.receive("hv1", frames.JOURNAL, {})
+    assert [kind for _, kind, _ in box.take_messages()] == [frames.JOURNAL]
+    box.receive("hv2", frames.FENCED, {"id": 1})
+    for _ in range(of_master.MAX_MESSAGES + 1):
+        box.receive("hv1", frames.DEFINITION, {})
+    assert ("hv2", frames.FENCED, {"id": 1}) in box.take_messages()
 
 
 test_it_is_parsed_or_refused_in_one_line = parsed_or_refused({

@@ -68,6 +68,21 @@ def purge(name):
     return result.done(name, "removed")
 
 
+@runner.reporting
+def deployed(guests):
+    """A verb about a deployment: its guests are in the changes."""
+    changes = {name: {"old": None, "new": "hv1"} for name in guests}
+    changes["web7"] = {"old": "hv2", "new": None}
+    changes["web6"] = {"backup": {"old": None, "new": {"hours": 24}}}
+    return result.done("default", "deployed", changes=changes)
+
+
+@runner.reporting
+def backup_restore(name, new=None, in_place=False):
+    """A verb that makes a guest from a backup, which may be of another guest."""
+    return result.done(new or name, "restored", host="hv1", changes={"backup": "b1"})
+
+
 @pytest.fixture
 def opts(tmp_path, monkeypatch):
     found = {"cachedir": str(tmp_path), "__cli": "salt-run", "user": "root"}
@@ -215,6 +230,18 @@ def test_a_limited_user_sees_only_the_present_guest_of_the_name(opts):
     assert (seen("web8"), seen("web1")) == ([], ["rename", "start", "clone"])
     evacuate("hv1")
     assert (len(entries(opts, "hv1")), seen("hv1")) == (1, [])
+    # the guest of another user of this name was removed by other means
+    start("web5")
+    deployed(["web5"])
+    assert (seen("web5"), seen("web7"), seen("web6")) == (["deployed"], [], [])
+    backup_restore("web5", in_place=True)
+    assert seen("web5") == ["deployed", "backup_restore"]
+    backup_restore("web5")
+    assert seen("web5") == ["backup_restore"]
+    backup_restore("web5", new="web4")
+    assert (seen("web4"), seen("web5")) == ([], ["backup_restore", "backup_restore"])
+    [entry] = entries(opts, "web7")
+    assert (entry["host"], entry["comment"]) == ("hv2", "removed by the deployment default")
 
 
 def test_a_limited_user_sees_no_other_guest_in_the_comment_of_an_operator(opts):

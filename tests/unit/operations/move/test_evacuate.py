@@ -487,6 +487,10 @@ def test_a_guest_that_a_person_names_stays(tmp_path):
         cloud, PLAIN, rebalance.THRESHOLD, cloud.move, Silent(), stay=["g0", "g1", "g2"]
     )
     assert one.check().changes == {"moved": {"g3": "hv2"}}
+    mistyped = Rebalance(cloud, PLAIN, rebalance.THRESHOLD, cloud.move, Silent(), stay=["g0", "gO"])
+    assert mistyped.check().reasons == ("stay: no guest gO on any hypervisor",)
+    with pytest.raises(NotFound, match="stay: no guest gO on any hypervisor"):
+        mistyped.run()
 
 
 def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_path):

@@ -386,6 +386,16 @@ def test_who_can_go_nowhere_is_said_beforehand(tmp_path):
     assert (found.comment, found.complete) == ("hv1: 2 would move, 0 would stay", True)
 
 
+def test_a_reason_is_a_short_text(tmp_path):
+    cloud = Cloud(tmp_path, {"a": "hv1"})
+    for reason in ("x" * 201, " ", ["disks"]):
+        evacuation = Evacuate(cloud, "hv1", PLAIN, cloud.move, Silent(), reason)
+        assert evacuation.check().comment.startswith("reason ")
+        with pytest.raises(InvalidInput, match="reason "):
+            evacuation.run()
+    assert cloud.marks == []
+
+
 def test_a_guest_of_which_its_host_cannot_tell_would_stay(tmp_path):
     cloud = Cloud(tmp_path, {"a": "hv1"})
     cloud.each = lambda *_: [Failed()]
