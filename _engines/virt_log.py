@@ -78,7 +78,8 @@ def _report(uri, interval_s):
     from saltvirt.fleet.minion import event_reports  # noqa: PLC0415 - a master has no libvirt
     from saltvirt.host.node import event_connection, events  # noqa: PLC0415
 
-    reporter = event_reports.EventReporter(dict(__opts__), interval_s)
+    opts = dict(__opts__)
+    reporter = event_reports.EventReporter(opts, interval_s)
 
     def send(_uri, _kind, event, data):
         described = host_events.from_libvirt(event, data)
@@ -90,11 +91,12 @@ def _report(uri, interval_s):
 
     pairs = events.parse_filters([*host_events.FILTERS])
     listener = event_connection.LibvirtListener(uri, pairs, send, connected)
-    threading.Thread(target=reporter.run, name="virt_log", daemon=True).start()
-    try:
-        listener.run()
-    finally:
-        reporter.stop()
+    with event_reports.only_reporter(opts):
+        threading.Thread(target=reporter.run, name="virt_log", daemon=True).start()
+        try:
+            listener.run()
+        finally:
+            reporter.stop()
 
 
 def _record():

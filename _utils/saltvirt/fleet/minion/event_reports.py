@@ -4,11 +4,14 @@ the name of another."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
+import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from saltvirt import errors
@@ -16,15 +19,43 @@ from saltvirt.answers import host_events
 from saltvirt.answers.host_events import EventReport, HostEvent
 from saltvirt.fleet import proof
 from saltvirt.fleet.minion import events
+from saltvirt.system import file_lock
 
-# maximum number of events of a guest in an hour, and of its failures: it can reboot in a loop
+# maximum number of events of a guest in an hour, and of its failures: it can reboot in a loop, as
+# libvirt can
 MAX_PER_HOUR = 60
 # an event is reported again for so long: a report is lost if the master does not respond
 REPEAT_S = 900
 # events of this time are sent together
 _PAUSE_S = 0.3
+# pause between the attempts to become the only engine that reports
+_WAIT_S = 10
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def only_reporter(
+    opts: dict[str, Any], pause: Callable[[float], object] = time.sleep
+) -> Iterator[None]:
+    """Wait until no other engine of this host reports, and hold its place for the block.
+
+    A minion with several masters starts the engine once for each of them, and each master receives
+    what any of these reports.
+    """
+    path = Path(opts["cachedir"]) / "virt" / "virt_log.lock"
+    handle = None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while (handle := file_lock.acquire(path)) is None:
+            pause(_WAIT_S)
+    except OSError as exc:
+        log.warning("events may be reported twice: %s", exc)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 class EventReporter:
@@ -42,7 +73,7 @@ class EventReporter:
         self._recent: collections.deque[HostEvent] = collections.deque(
             maxlen=host_events.MAX_EVENTS
         )
-        self._hours: dict[tuple[str, bool], collections.deque[float]] = {}
+        self._hours: dict[tuple[str | None, bool], collections.deque[float]] = {}
         self._lock, self._is_new = threading.Lock(), threading.Event()
         self._stopped = False
 
@@ -51,15 +82,14 @@ class EventReporter:
         now_s = self._now()
         is_failure = HostEvent(0, now_s, guest, state, detail).is_failure
         with self._lock:
-            if guest is not None:
-                hour = self._hours.setdefault((guest, is_failure), collections.deque())
-                while hour and hour[0] < now_s - 3600:
-                    hour.popleft()
-                if len(hour) > MAX_PER_HOUR:
-                    return
-                hour.append(now_s)
-                if len(hour) > MAX_PER_HOUR:
-                    state, detail = "unlogged", ""
+            hour = self._hours.setdefault((guest, is_failure), collections.deque())
+            while hour and hour[0] < now_s - 3600:
+                hour.popleft()
+            if len(hour) > MAX_PER_HOUR:
+                return
+            hour.append(now_s)
+            if len(hour) > MAX_PER_HOUR:
+                state, detail = "unlogged", ""
             self._number += 1
             detail = detail[: host_events.MAX_DETAIL]
             self._recent.append(HostEvent(self._number, now_s, guest, state, detail))
@@ -81,7 +111,10 @@ class EventReporter:
                 time.sleep(_PAUSE_S)
                 self._is_new.clear()
             if not self._stopped:
-                self._send()
+                try:
+                    self._send()
+                except Exception:  # the next report has these events, too
+                    log.exception("events of libvirt were not reported")
 
     def stop(self) -> None:
         """End run()."""
