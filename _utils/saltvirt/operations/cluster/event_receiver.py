@@ -30,7 +30,13 @@ _HOSTS_S = 30
 # clocks of hosts may differ by so much
 _CLOCK_S = 3600
 _LONGEST_INTERVAL_S = 600
-_MAX_NAME = 253
+_MAX_NAME, _MAX_SESSION = 253, 64
+# a clock that is ahead by more than this may have been corrected since
+_AHEAD_S = 60
+# an engine that has not listened for so long has waited, or its machine has
+_BLOCKED_S = 10
+# any minion can cause warnings about a host
+_WARNING_S = 600
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +55,8 @@ class EventReceiver:
         # hosts that were heard of before this engine started have time to report again
         self._heard_s = dict.fromkeys(self._states, monotonic())
         self._hosts: tuple[float, frozenset[str]] | None = None
+        self._checked_s = monotonic()
+        self._warned_s: dict[str, float] = {}
 
     def receive(self, tag: str, data: Any) -> None:
         """Record the new events of a report."""
@@ -58,9 +66,9 @@ class EventReceiver:
         report = self._verified(host, data.get("data"))
         state = self._states.get(host, ReportState(host))
         now_s = self._now()
-        if report is None or not state.sent_s < report.sent_s < now_s + _CLOCK_S:
+        if report is None or not self._is_new(state, report, now_s):
             return
-        last = state.number if report.session == state.session else 0
+        last = state.last_number(report.session)
         new = [event for event in report.events if event.number > last]
         new = sorted(new, key=lambda event: event.number)[-host_events.MAX_EVENTS :]
         entries = [entry for event in new if (entry := _entry(host, event, now_s))]
@@ -68,13 +76,36 @@ class EventReceiver:
             entries.insert(0, _own_entry(host, now_s, "returned", "it reports events again", True))
         interval_s = min(max(report.interval_s, 1), _LONGEST_INTERVAL_S)
         number = new[-1].number if new else last
-        changed = ReportState(host, report.session, number, report.sent_s, interval_s)
+        changed = ReportState(
+            host, report.session, number, report.sent_s, interval_s,
+            former=state.sessions_before(report.session),
+        )  # fmt: skip
         self._store(changed, entries)
+
+    def _is_new(self, state: ReportState, report: EventReport, now_s: float) -> bool:
+        """Return whether the report is not a former one, as far as the clock of the host says."""
+        if report.sent_s >= now_s + _CLOCK_S:
+            self._warn(state.host, "no events are recorded: its clock is more than an hour ahead")
+            return False
+        if state.sent_s > now_s + _AHEAD_S:
+            return report.sent_s > now_s - _AHEAD_S
+        return report.sent_s > state.sent_s
+
+    def _warn(self, host: str, text: str) -> None:
+        now_s = self._monotonic()
+        if now_s - self._warned_s.get(host, -_WARNING_S) >= _WARNING_S:
+            self._warned_s[host] = now_s
+            log.warning("%s: %s", host, text)
 
     def check_silence(self) -> None:
         """Record which hosts have stopped to report."""
+        now_s = self._monotonic()
+        blocked_s, self._checked_s = now_s - self._checked_s, now_s
+        if blocked_s > _BLOCKED_S:  # reports of this time may still wait in the queue
+            heard = self._heard_s.items()
+            self._heard_s = {host: min(heard_s + blocked_s, now_s) for host, heard_s in heard}
         for host, state in self._states.items():
-            silent_s = self._monotonic() - self._heard_s[host]
+            silent_s = now_s - self._heard_s[host]
             if state.is_silent or silent_s <= _MISSED * state.interval_s + CHECK_S:
                 continue
             if host not in self._hypervisors():
@@ -106,13 +137,14 @@ class EventReceiver:
             return None
         payload = proof.verify(host, host_events.JID, host_events.FUNCTION, signed, key)
         if payload is None:
-            log.warning("a report of events was not signed by %s", host)
+            self._warn(host, "a report of events was not signed by this host")
             return None
         try:
-            return EventReport.from_answer(payload, host)
+            report = EventReport.from_answer(payload, "the report of events")
         except errors.BadAnswer as exc:
-            log.warning("the report of events is invalid: %s", exc.text)
+            self._warn(host, sanitize.one_line(exc.text))
             return None
+        return report if len(report.session) <= _MAX_SESSION else None
 
 
 def _entry(host: str, event: HostEvent, now_s: float) -> LogEntry | None:

@@ -24,6 +24,8 @@ EVENT, LIBVIRT, MASTER = "event", "libvirt", "virt_log"
 _STATE = ".state"
 # without any report for so long, the engine of this master does not run
 _STALE_S = 1800
+# how many former sessions of a host are known
+_SESSIONS = 8
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class ReportState(Message):
     """What is known of a host's reports. session, number, sent_s: of the last report, its last
-    event, and its time. interval_s: as it announces. is_silent: it has stopped to report."""
+    event, and its time. interval_s: as it announces. is_silent: it has stopped to report. former:
+    other recent sessions to their last events."""
 
     host: str
     session: str = optional("")
@@ -39,6 +42,17 @@ class ReportState(Message):
     sent_s: float = optional(0)
     interval_s: float = optional(60)
     is_silent: bool = optional(False)
+    former: dict[str, int] = optional({})
+
+    def last_number(self, session: str) -> int:
+        """Return the number of the last event of a session; 0 for a new session."""
+        return self.number if session == self.session else self.former.get(session, 0)
+
+    def sessions_before(self, session: str) -> dict[str, int]:
+        """Return the recent sessions other than this one, to their last events."""
+        numbers = {**self.former, self.session: self.number}
+        pairs = [(name, number) for name, number in numbers.items() if name not in ("", session)]
+        return dict(pairs[-_SESSIONS:])
 
 
 def _folder(opts: file_lock.Opts) -> Path:

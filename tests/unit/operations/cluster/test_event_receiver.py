@@ -98,9 +98,9 @@ def test_what_a_host_has_not_signed_is_not_recorded(cloud):
 def test_a_report_that_is_sent_again_does_not_hide_that_the_host_is_silent(cloud):
     former = cloud.signed("hv1")
     cloud.send("hv1", former)
-    for _ in range(5):
-        cloud.clock.now += 60
-        cloud.now_s += 60
+    for _ in range(60):
+        cloud.clock.now += 5
+        cloud.now_s += 5
         cloud.send("hv1", former)
         cloud.receiver.check_silence()
     assert cloud.log("hv1") == [("hv1", "silent")]
@@ -109,6 +109,58 @@ def test_a_report_that_is_sent_again_does_not_hide_that_the_host_is_silent(cloud
     future = cloud.reporters["hv1"].report()
     cloud.send("hv1", cloud.signed("hv1", event_reports.EventReport("s", cloud.now_s + 9999, 1)))
     assert event_log.states(cloud.opts)["hv1"].sent_s < future.sent_s + 1
+
+
+def test_two_engines_of_a_host_report_each_event_once(cloud):
+    """After the minion was killed, its former engine can remain."""
+    for number in range(12):
+        cloud.reporters["hv1"] = cloud.reporter("hv1")
+        cloud.reporters["hv1"].add("web1", "crashed")
+        cloud.send("hv1")
+        assert len(cloud.log("web1")) == number + 1
+    engines = [cloud.reporters["hv1"], cloud.reporter("hv1")]
+    engines[1].add("web1", "panicked")
+    for _ in range(5):
+        for engine in engines:
+            cloud.send("hv1", cloud.signed("hv1", engine.report()))
+        cloud.receiver = cloud.new_receiver()
+    assert len(cloud.log("web1")) == 13
+    long = event_reports.EventReport("s" * 1000, cloud.now_s, 1)
+    cloud.send("hv1", cloud.signed("hv1", long))
+    assert len(event_log.states(cloud.opts)["hv1"].session) < 100
+
+
+def test_a_clock_that_was_ahead_does_not_hide_events_after_its_correction(cloud, caplog):
+    cloud.now_s += 3000
+    ahead = cloud.signed("hv1")
+    cloud.now_s -= 3000
+    cloud.send("hv1", ahead)
+    cloud.reporters["hv1"].add("web1", "crashed")
+    cloud.send("hv1")
+    assert cloud.log("web1") == [("web1", "crashed")]
+    for _ in range(3):
+        future = event_reports.EventReport("s", cloud.now_s + 9999, 1)
+        cloud.send("hv1", cloud.signed("hv1", future))
+    assert caplog.text.count("hv1: no events are recorded: its clock is more than an hour") == 1
+
+
+def test_forged_reports_do_not_fill_the_log_file(cloud, caplog):
+    for _ in range(20):
+        cloud.send("hv1", {**cloud.signed("hv1"), "proof": "AAAA"})
+    assert caplog.text.count("not signed") == 1
+
+
+def test_hosts_are_not_silent_because_the_master_did_not_listen(cloud):
+    cloud.send("hv1")
+    cloud.send("hv2")
+    cloud.clock.now += 600  # its machine was paused
+    cloud.send("hv2")
+    cloud.receiver.check_silence()
+    assert cloud.log() == []
+    for _ in range(40):
+        cloud.clock.now += 5
+        cloud.receiver.check_silence()
+    assert cloud.log() == [("hv1", "silent"), ("hv2", "silent")]
 
 
 def test_a_host_that_reports_much_displaces_nothing_of_others(cloud, tmp_path, monkeypatch):
