@@ -74,7 +74,8 @@ def _time(value: object, argument: str) -> str | None:
     moment = _moment(text)
     if moment is None:
         raise errors.InvalidInput(f"{argument} {units.short_repr(value)} is not {_EXPECTED}")
-    return moment.strftime(TIME_FORMAT)
+    # strftime does not fill up a year before 1000
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def _moment(text: str) -> datetime.datetime | None:

@@ -52,10 +52,12 @@ class LogEntry(Message):
     existence: str | None = optional(None)
 
     def is_about(self, pattern: str) -> bool:
-        """Return whether a guest, or a host that has no guest in the entry, matches the shell
-        pattern."""
-        subjects = (self.guest or self.host, self.new)
-        return any(subject and fnmatch.fnmatchcase(subject, pattern) for subject in subjects)
+        """Return whether a guest, or a host that has no guest in the entry, has this name or
+        matches the shell pattern."""
+        subjects = filter(None, (self.guest or self.host, self.new))
+        return any(
+            subject == pattern or fnmatch.fnmatchcase(subject, pattern) for subject in subjects
+        )
 
 
 def _folder(opts: file_lock.Opts) -> Path:

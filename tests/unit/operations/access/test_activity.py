@@ -142,6 +142,21 @@ def test_entries_are_chosen_by_time_user_and_verb(opts, monkeypatch):
     assert title.startswith("this master has recorded no such change of web1; events of libvirt")
 
 
+def test_a_year_before_1000_is_earlier_than_all_entries():
+    chosen = log_filter.parse("0999-12-31", "2026-01-01", None, None)
+    assert chosen.since == "0999-12-31T00:00:00Z"
+
+
+def test_the_log_finds_a_guest_whose_name_is_a_pattern(opts):
+    for name in ("web[1]", "web1"):
+        entry = LogEntry("2026-11-29T12:00:00Z", 1, "ann", "start", name, "hv1", True, "")
+        activity_log.append(opts, [entry])
+    names = [entry["guest"] for entry in listing(opts, "web[1]", 50, False)["log"]["entries"]]
+    assert names == ["web[1]", "web1"]
+    [entry] = listing(opts, "web[1]", 50, True)["log"]["entries"]
+    assert entry["guest"] == "web[1]"
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
