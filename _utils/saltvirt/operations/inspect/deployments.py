@@ -230,7 +230,7 @@ def _without_ended(fleet: Fleet, by_name: Mapping[str, _Deployment]) -> dict[str
     for name, deployment in by_name.items():
         is_empty = all(guest["status"] == MISSING for guest in deployment.guests.values())
         if is_empty and deployment.record and _age_s(deployment.record.time) > _FORGET_S:
-            deployment_record.forget(fleet.opts, name)
+            deployment_record.forget(fleet.opts, deployment.record)
         else:
             remaining[name] = deployment
     return remaining

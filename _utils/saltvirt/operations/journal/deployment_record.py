@@ -66,10 +66,12 @@ def store(opts: file_lock.Opts, record: DeploymentRecord) -> None:
         log.warning("deployment %s was not recorded: %s", record.name, exc)
 
 
-def forget(opts: file_lock.Opts, name: str) -> None:
-    """Remove the record of the deployment."""
-    with contextlib.suppress(OSError):
-        _path(opts, name).unlink()
+def forget(opts: file_lock.Opts, record: DeploymentRecord) -> None:
+    """Remove the record of a deployment, unless another call has replaced it."""
+    path = _path(opts, record.name)
+    with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
+        if _read(path) == record:
+            path.unlink()
 
 
 def read_all(opts: file_lock.Opts) -> dict[str, DeploymentRecord]:
@@ -80,14 +82,20 @@ def read_all(opts: file_lock.Opts) -> dict[str, DeploymentRecord]:
 def _records(opts: file_lock.Opts) -> Iterator[DeploymentRecord]:
     for path in _folder(opts).glob("[0-9a-f]*"):
         with contextlib.suppress(OSError, ValueError, RecursionError, errors.BadAnswer):
-            yield DeploymentRecord.from_answer(json.loads(path.read_text("utf-8")), str(path))
+            yield _read(path)
+
+
+def _read(path: Path) -> DeploymentRecord:
+    return DeploymentRecord.from_answer(json.loads(path.read_text("utf-8")), str(path))
 
 
 def _remove_oldest(opts: file_lock.Opts) -> None:
-    paths = [*_folder(opts).glob("[0-9a-f]*")]
-    if len(paths) > MAX_RECORDS:
-        for path in sorted(paths, key=lambda path: path.stat().st_mtime)[:-MAX_RECORDS]:
-            path.unlink(missing_ok=True)
+    times = {}
+    for path in _folder(opts).glob("[0-9a-f]*"):
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            times[path] = path.stat().st_mtime
+    for path in sorted(times, key=times.__getitem__)[:-MAX_RECORDS]:
+        path.unlink(missing_ok=True)
 
 
 def _folder(opts: file_lock.Opts) -> Path:

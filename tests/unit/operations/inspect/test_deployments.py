@@ -119,6 +119,23 @@ def test_a_deployment_whose_guests_are_gone_is_forgotten_after_a_month(tmp_path)
     assert not deployment_record.read_all(cloud.opts)
 
 
+def test_a_record_that_a_new_call_has_replaced_is_not_forgotten(tmp_path, monkeypatch):
+    cloud, read_all = Cloud(tmp_path), deployment_record.read_all
+    deployed(cloud, {"big": {"mem": "900GiB"}})
+    [record] = read_all(cloud.opts).values()
+    old = deploy.replace(record, time="2026-01-01T00:00:00Z")
+    deployment_record.store(cloud.opts, old)
+
+    def read_then_deploy(opts):
+        records = read_all(opts)
+        deployment_record.store(opts, record)
+        return records
+
+    monkeypatch.setattr(deployment_record, "read_all", read_then_deploy)
+    assert deployments.listing(cloud, None)["deployments"]["title"] == "no deployments"
+    assert read_all(cloud.opts) == {"shop": record}
+
+
 def test_a_record_replaces_no_lock(tmp_path):
     """A lock that is held is a file that must stay."""
     opts = {"cachedir": str(tmp_path)}
