@@ -17,6 +17,11 @@ MAX_ENTRIES = 10_000
 _ALL = LogFilter()
 # verbs that always leave a name to nobody, and those that always give it to a new guest
 _REMOVING, _MAKING = ("purge", "rename"), ("init",)
+# verbs whose subject is no guest, although a guest can have its name
+_OF_NO_GUEST = frozenset({
+    "deployed", "repair", "rebalance", "volume_delete", "ha_rule", "ha_setup", "ha_arm",
+    "ha_disarm", "rotate_ca", "backup_prune", "backup_verify",
+})  # fmt: skip
 
 
 def listing(
@@ -70,7 +75,7 @@ def _of_current_guest(entries: list[LogEntry], name: str | None) -> list[LogEntr
     the name, nor of a host."""
     current: list[LogEntry] = []
     for entry in entries:
-        if entry.guest is None:
+        if entry.guest is None or (entry.verb in _OF_NO_GUEST and entry.existence is None):
             continue
         is_new = entry.guest == name and (
             entry.existence == activity_log.CREATED or entry.verb in _MAKING

@@ -11,6 +11,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations.access import activity, runner
 from saltvirt.operations.core import result
+from saltvirt.operations.inspect import activity as listed
 from saltvirt.operations.inspect import log_filter
 from saltvirt.operations.inspect.activity import listing
 from saltvirt.operations.journal import activity_log
@@ -257,6 +258,17 @@ def test_a_limited_user_sees_only_the_present_guest_of_the_name(opts):
     assert (seen("web4"), seen("web5")) == ([], ["backup_restore", "backup_restore"])
     [entry] = entries(opts, "web7")
     assert (entry["host"], entry["comment"]) == ("hv2", "removed by the deployment default")
+
+
+def test_a_limited_user_sees_no_deployment_in_the_log_of_a_guest_of_its_name(opts):
+    """Its comment names the guests of others."""
+    start("default")
+    deployed(["web5"])
+    assert [e["verb"] for e in entries(opts, "default", 50, current_guest=True)] == ["start"]
+    deployed(["default"])
+    [entry] = entries(opts, "default", 50, current_guest=True)
+    assert entry["comment"] == "created by the deployment default"
+    assert all(verb in verbs.RULES for verb in listed._OF_NO_GUEST)
 
 
 def test_a_limited_user_sees_no_other_guest_in_the_comment_of_an_operator(opts):
