@@ -349,9 +349,10 @@ def list_all(
 
 
 def _refuse_unknown(fleet: Fleet, name: str) -> None:
-    """Raise NotFound if no host has the guest."""
+    """Raise NotFound if no host has the guest, nor one that does not answer may have it."""
     locations = find.locations(fleet)
-    if name not in locations.guests:
+    may_exist = locations.unreachable or locations.unknown
+    if name not in locations.guests and not may_exist:
         raise errors.NotFound(f"no target has a backup of {name}, and no host has such a guest")
 
 

@@ -27,6 +27,21 @@ def test_what_is_no_list_of_backups_is_named_with_its_host(monkeypatch, said):
         backup.list_at(fleet, SimpleNamespace(folder="/srv", mounted=False))
 
 
+@pytest.mark.parametrize("silent", [{}, {"hv2": "did not respond"}])
+def test_a_guest_that_a_silent_host_may_have_is_not_unknown(monkeypatch, silent):
+    target = SimpleNamespace(name="vault")
+    monkeypatch.setattr(target_upkeep, "select_targets", lambda _fleet, _name: [target])
+    monkeypatch.setattr(backup, "uuid_of", lambda _fleet, _name: None)
+    monkeypatch.setattr(backup, "list_at", lambda *_arguments: [])
+    locations = backup.find.Locations(unreachable=silent)
+    monkeypatch.setattr(backup.find, "locations", lambda _fleet: locations)
+    if silent:
+        assert backup.list_all(None, "web1") == ({"vault": []}, {})
+    else:
+        with pytest.raises(errors.NotFound, match="no host has such a guest"):
+            backup.list_all(None, "web1")
+
+
 class Asked(Fleet):
     """Of this master are hv1 and hv2; no host is asked anything."""
 
