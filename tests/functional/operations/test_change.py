@@ -286,6 +286,26 @@ def test_a_disk_that_moves_at_the_next_start_is_neither_layered_nor_merged(cloud
     assert cloud.dom.blockInfo("vdb")[0] == 12 * MIB
 
 
+def test_a_detached_disk_comes_back_with_the_layers_of_its_snapshots(cloud):
+    """The file below them has none of the later writes, and writes to it would damage them."""
+    cloud.dom.destroy()
+    cloud.call("attach", "more", size=8)
+    cloud.call("attach", "data", size=8)
+    for name in ("s1", "s2"):
+        cloud.modules["virt.snapshot"]("g1", name, disk_only=True)
+    layer = f"{cloud.images}/g1_data.s2"
+    assert cloud.call("detach", "data").result is True
+    for test in (True, False):
+        back = cloud.call("attach", "data", existing=True, test=test)
+        assert back.changes == {"disks:vdc": {"old": None, "new": layer}}, back.comment
+    assert cloud.call("update", disks=[{"name": "data", "size": 8}]).changes == {}
+    cloud.modules["virt.revert_snapshot"]("g1", "s2")
+    assert cloud.modules["virt.delete_snapshots"]("g1", all=True)
+    files = [Path(disk.source.file).name for disk in Domain.fromstring(xml(cloud)[1]).disks]
+    assert files == ["g1_system.qcow2", "g1_more.qcow2", "g1_data.qcow2"]
+    assert sorted(path.name for path in cloud.images.glob("g1_*")) == sorted(files)
+
+
 def test_a_guest_of_others_gets_a_disk_and_no_frozen_snapshot_without_an_agent(cloud):
     cloud.dom.destroy()
     metadata = libvirt.VIR_DOMAIN_METADATA_ELEMENT

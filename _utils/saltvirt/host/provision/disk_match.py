@@ -14,6 +14,7 @@ from saltvirt.design.source import Source, disk_locations, own_locations, owns
 from saltvirt.host.connection import libvirt
 from saltvirt.host.domain import resize, saved_memory
 from saltvirt.host.provision import disks
+from saltvirt.host.snapshot import reader
 from saltvirt.host.storage import chains, files, overlays, pool_source
 from saltvirt.host.storage import identity as storage_identity
 from saltvirt.units import human_bytes
@@ -99,6 +100,8 @@ class DiskMatch:
             elif not (spec.source or spec.empty):
                 known_spec, kind = self._detached_spec(spec) or spec, self.actual.type or ""
                 build = disks.plan_disk(self.conn, known_spec, self.guest, self.folder, kind)
+                if not (build.make or spec.source_file):
+                    build = self._with_layers(build)
                 self._refuse_duplicate(known_spec, build)
                 if build.make:
                     self._refuse_unclear(spec)
@@ -198,6 +201,19 @@ class DiskMatch:
             existing_spec.source_file = recorded_disk.volume
         path_exists = recorded_disk.path and os.path.lexists(recorded_disk.path)
         return existing_spec if path_exists or recorded_disk.pool else None
+
+    def _with_layers(self, build: DiskBuild) -> DiskBuild:
+        """Return the build of a disk that left the guest, with the newest layer of its snapshots:
+        what was written since the snapshot is in that layer."""
+        layer = reader.newest_layer(self.conn, self.dom, build.path) if build.path else None
+        if layer is None or layer.layer is None:
+            return build
+        used_targets = {disk.target for disk in self.actual.disks}
+        target = build.spec.target or (None if layer.target in used_targets else layer.target)
+        spec = replace(
+            build.spec, pool=None, source_file=layer.layer, format="qcow2", target=target
+        )
+        return disks.plan_disk(self.conn, spec, self.guest, self.folder, self.actual.type or "")
 
     def _refuse_duplicate(self, spec: DiskSpec, build: DiskBuild) -> None:
         """Raise InvalidInput for a second disk with the same data.

@@ -159,6 +159,21 @@ def refuse_moving_disks(
             )
 
 
+def newest_layer(
+    conn: libvirt.virConnect, domain: libvirt.virDomain, path: str
+) -> model.SnapshotDisk | None:
+    """Return the newest layer that the current snapshot or its ancestors have created on a disk of
+    the guest; None if its data are in the file at ``path`` itself."""
+    snapshots = tree(conn, domain)
+    current, layer = snapshots.current, None
+    lineage = {current.name, *snapshots.ancestors(current.name)} if current else set()
+    for item in snapshots:  # parents come first
+        for disk in item.disks if item.name in lineage else ():
+            if disk.layer and disk.base and files.real(disk.base) == files.real(path):
+                path, layer = disk.layer, disk
+    return layer
+
+
 def _is_same_disk(
     conn: libvirt.virConnect, current_disk: rules.WritableDisk | None, disk: model.SnapshotDisk
 ) -> bool:
