@@ -57,6 +57,7 @@ def domain(name):
     stored = ElementTree.fromstring(run("virsh", "dumpxml", "--inactive", "--security-info", name))
     current = ElementTree.fromstring(run("virsh", "dumpxml", name))
     paths = files_of(stored) + files_of(current)
+    disks = {os.path.realpath(path) for path in paths}
     for snapshot in run("virsh", "snapshot-list", "--name", name).split():
         text = run("virsh", "snapshot-dumpxml", name, snapshot)
         paths += files_of(ElementTree.fromstring(text)) if text else []
@@ -66,6 +67,7 @@ def domain(name):
         "macs": [each.get("address") for each in stored.findall("devices/interface/mac")],
         "targets": [each.get("dev") for each in stored.findall("devices/disk/target")],
         "snapshots": run("virsh", "snapshot-list", "--name", name).split(),
+        "disks": sorted(disks),
         "files": sorted({os.path.realpath(path) for path in paths}),
     }
 

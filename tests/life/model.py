@@ -91,6 +91,11 @@ class Guest:
         for name, value in deepcopy(saved).items():
             setattr(self, name, value)
 
+    @property
+    def lacks_layers(self):
+        """Whether a disk is detached of which a snapshot has a layer."""
+        return any(each.external and {*each.disks} - {*self.disks} for each in self.snapshots)
+
     def write(self, number):
         """Record that a number was appended to each disk."""
         for numbers in self.records.values():
@@ -108,6 +113,11 @@ class Guest:
         """Give the guest a disk, if it has none of that name."""
         if name not in self.disks:
             self.disks[name], self.records[name] = size_mib, list(numbers)
+
+    def add_detached(self, name, paths):
+        """Give the guest a disk that it had, with these files."""
+        numbers = [self.detached.pop(path) for path in paths]
+        self.add_disk(name, *numbers[0])
 
     def remove_disk(self, name):
         """Take a disk away, if the guest has it."""

@@ -71,10 +71,10 @@ def rename(walk):
 @verb
 def add_disk(walk):
     sometimes_off(walk)
-    guest, path = walk.guest, walk.detached_file("data")
-    if path and "data" not in guest.disks:
+    guest, paths = walk.guest, walk.detached_files("data")
+    if paths and "data" not in guest.disks:
         # its file is never overwritten: the same disk comes back
-        guest.add_disk("data", *guest.detached.pop(path))
+        guest.add_detached("data", paths)
         definition = guest.definition()
         definition["disks"][-1]["existing"] = True
         walk.module("virt.update", guest.name, **definition)
@@ -146,13 +146,16 @@ def memory(walk):
 def attach_disk(walk):
     sometimes_off(walk)
     guest = walk.guest
-    path = walk.detached_file("data")
-    disk = guest.disk_options() | ({"existing": True} if path else {"size": f"{model.DATA_MIB}MiB"})
+    paths = walk.detached_files("data")
+    size = {"existing": True} if paths else {"size": f"{model.DATA_MIB}MiB"}
+    disk = guest.disk_options() | size
     words = ("virt.attach", guest.name, "data")
     if walk.may_refuse("data" in guest.disks, *words, **disk):
         return
-    numbers = guest.detached.pop(path) if path else (model.DATA_MIB,)
-    guest.add_disk("data", *numbers)
+    if paths:
+        guest.add_detached("data", paths)
+    else:
+        guest.add_disk("data", model.DATA_MIB)
 
 
 @verb
@@ -250,7 +253,8 @@ def revert(walk):
         assert walk.may_refuse(True, "virt.revert", walk.guest.name), "there is no snapshot"
         return
     last = walk.guest.snapshots[-1]
-    walk.runner("virt.revert", walk.guest.name, last.name)
+    if walk.may_refuse(walk.guest.lacks_layers, "virt.revert", walk.guest.name, last.name):
+        return
     walk.guest.revert(last)
     walk.guest.running = False if last.external else last.running
 
@@ -258,8 +262,9 @@ def revert(walk):
 @verb
 def delete_snapshots(walk):
     sometimes_off(walk)
-    walk.runner("virt.delete_snapshots", walk.guest.name, all=True)
-    walk.guest.snapshots = []
+    words = ("virt.delete_snapshots", walk.guest.name)
+    if not walk.may_refuse(walk.guest.lacks_layers, *words, all=True):
+        walk.guest.snapshots = []
 
 
 def move(walk, **named):

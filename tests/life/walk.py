@@ -133,18 +133,18 @@ class Walk:
         self.guest.host = homes[0]
 
     def files(self):
-        """The paths of the guest's files."""
-        return set(self._look()[self.guest.host]["domains"][self.guest.name]["files"])
+        """The paths of the files of the guest's disks, without those of its snapshots alone."""
+        return set(self._look()[self.guest.host]["domains"][self.guest.name]["disks"])
 
     def macs(self):
         """The MACs of the guest's interfaces, in order."""
         return self._look()[self.guest.host]["domains"][self.guest.name]["macs"]
 
-    def detached_file(self, disk):
-        """The path of the file that a detached disk of the guest has left on its host, or None."""
+    def detached_files(self, disk):
+        """The paths of the files that a detached disk of the guest has left on its host."""
         present = self._look()[self.guest.host]["files"]
         stem = f"/{self.guest.name}_{disk}"
-        return next((p for p in self.guest.detached if stem in p and p in present), None)
+        return [path for path in self.guest.detached if stem in path and path in present]
 
     def exists(self, name):
         """Whether any host has a guest of that name."""
