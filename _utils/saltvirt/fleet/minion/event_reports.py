@@ -90,10 +90,19 @@ class EventReporter:
             hour.append(now_s)
             if len(hour) > MAX_PER_HOUR:
                 state, detail = "unlogged", ""
+            if state == "started":
+                self._drop_resumption(guest)
             self._number += 1
             detail = detail[: host_events.MAX_DETAIL]
             self._recent.append(HostEvent(self._number, now_s, guest, state, detail))
         self._is_new.set()
+
+    def _drop_resumption(self, guest: str | None) -> None:
+        """Drop the last event of a guest if it is that its CPUs run: libvirt reports that of each
+        start, before the start itself."""
+        last = next((event for event in reversed(self._recent) if event.guest == guest), None)
+        if last is not None and last.state == "resumed":
+            self._recent.remove(last)
 
     def report(self) -> EventReport:
         """Return the report of this moment."""

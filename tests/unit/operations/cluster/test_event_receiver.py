@@ -197,6 +197,19 @@ def test_a_guest_in_a_loop_is_recorded_up_to_a_limit(cloud):
     assert cloud.log("web1", 500)[-1] == ("web1", "rebooted")
 
 
+def test_a_start_is_one_event(cloud):
+    """libvirt reports two: that the CPUs run, and the start."""
+    for guest, state in (
+        ("db1", "resumed"), ("web1", "resumed"), ("db1", "started"), ("web1", "started"),
+        ("web1", "paused"), ("web1", "resumed"),
+    ):  # fmt: skip
+        cloud.reporters["hv1"].add(guest, state)
+    states = [(event.guest, event.state) for event in cloud.reporters["hv1"].report().events]
+    assert states == [
+        ("db1", "started"), ("web1", "started"), ("web1", "paused"), ("web1", "resumed"),
+    ]  # fmt: skip
+
+
 def test_a_host_reports_nothing_about_a_guest_that_never_was_there(cloud):
     for host in ("hv1", "hv2"):
         cloud.reporters[host].add("web1", "crashed")
