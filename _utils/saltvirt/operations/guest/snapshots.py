@@ -55,6 +55,11 @@ def _read_snapshots(fleet: Fleet, host: str, name: str) -> SnapshotsByName:
     return {snapshot.name: snapshot for snapshot in snapshots}
 
 
+# libvirt's states of the guest of a snapshot that differ from those of guests; a snapshot of the
+# disks alone is a "disk-snapshot" if the guest was not off
+_STATES = {"shutoff": "off", "disk-snapshot": "running"}
+
+
 def listing(fleet: Fleet, name: str) -> Result:
     """Return the snapshots of a guest, the oldest first.
 
@@ -70,8 +75,9 @@ def listing(fleet: Fleet, name: str) -> Result:
     for snapshot in snapshots.values():
         kind = "external" if snapshot.external else "internal"
         current = "yes" if snapshot.current else ""
+        state = _STATES.get(snapshot.state or "", snapshot.state)
         rows.append(
-            [snapshot.name, snapshot.created, kind, snapshot.state, snapshot.parent, current]
+            [snapshot.name, snapshot.created, kind, state, snapshot.parent, current]
         )
     comment = f"{name} on {host} has {units.pluralize(len(snapshots), 'snapshot')}"
     data = [snapshot.to_answer() for snapshot in snapshots.values()]

@@ -363,6 +363,13 @@ def test_the_runner_lists_what_there_is(runner, dom):
     assert (found["comment"], found["snapshots"]) == ("test on hv1 has no snapshots", [])
 
 
+def test_the_list_names_the_guests_state_as_other_verbs(runner, dom):
+    dom.destroy()
+    snapshots.TakeSnapshot(runner, "test", "off").run()
+    *_, row = snapshots.listing(runner, "test").answer()["test"]["table"]
+    assert row[3] == "off"
+
+
 def test_all_of_none_is_nothing_to_delete(runner, dom):
     for one in dom.listAllSnapshots():
         one.delete()
