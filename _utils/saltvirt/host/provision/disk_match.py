@@ -100,8 +100,6 @@ class DiskMatch:
             elif not (spec.source or spec.empty):
                 known_spec, kind = self._detached_spec(spec) or spec, self.actual.type or ""
                 build = disks.plan_disk(self.conn, known_spec, self.guest, self.folder, kind)
-                if not (build.make or spec.source_file):
-                    build = self._with_layers(build)
                 self._refuse_duplicate(known_spec, build)
                 if build.make:
                     self._refuse_unclear(spec)
@@ -189,9 +187,12 @@ class DiskMatch:
     def _detached_spec(self, spec: DiskSpec) -> DiskSpec | None:
         """Return a spec that uses an existing disk which left the guest, as through a revert; else
         None."""
-        recorded_disk = identity.entry(self.upgraded.record, spec.name)
-        if spec.removable or spec.source_file or recorded_disk is None or spec.name in self.targets:
+        if spec.removable or spec.source_file or spec.name in self.targets:
             return None
+        layered_spec = self._layered_spec(spec) if spec.existing else None
+        recorded_disk = identity.entry(self.upgraded.record, spec.name)
+        if layered_spec or recorded_disk is None:
+            return layered_spec
         locations = identity.named_locations(recorded_disk)
         if not any(own_locations(own_disk) & locations for own_disk in self.actual.record.disks):
             return None
@@ -202,18 +203,20 @@ class DiskMatch:
         path_exists = recorded_disk.path and os.path.lexists(recorded_disk.path)
         return existing_spec if path_exists or recorded_disk.pool else None
 
-    def _with_layers(self, build: DiskBuild) -> DiskBuild:
-        """Return the build of a disk that left the guest, with the newest layer of its snapshots:
-        what was written since the snapshot is in that layer."""
-        layer = reader.newest_layer(self.conn, self.dom, build.path) if build.path else None
-        if layer is None or layer.layer is None:
-            return build
-        used_targets = {disk.target for disk in self.actual.disks}
-        target = build.spec.target or (None if layer.target in used_targets else layer.target)
-        spec = replace(
-            build.spec, pool=None, source_file=layer.layer, format="qcow2", target=target
+    def _layered_spec(self, spec: DiskSpec) -> DiskSpec | None:
+        """Return a spec that uses the newest layer of a disk that left a guest with snapshots; else
+        None. What was written since the snapshot is in that layer."""
+        stem = f"{self.guest}_{spec.name}"
+        layer = reader.newest_layer(
+            self.conn, self.dom, lambda path: f"{os.path.basename(path)}.".startswith(f"{stem}.")
         )
-        return disks.plan_disk(self.conn, spec, self.guest, self.folder, self.actual.type or "")
+        if layer is None:
+            return None
+        used_targets = {disk.target for disk in self.actual.disks}
+        target = spec.target or (None if layer.target in used_targets else layer.target)
+        return replace(
+            spec, existing=None, pool=None, source_file=layer.layer, format="qcow2", target=target
+        )
 
     def _refuse_duplicate(self, spec: DiskSpec, build: DiskBuild) -> None:
         """Raise InvalidInput for a second disk with the same data.

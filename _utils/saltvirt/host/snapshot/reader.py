@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from xml.etree import ElementTree
 
 from saltvirt import errors
@@ -160,17 +160,18 @@ def refuse_moving_disks(
 
 
 def newest_layer(
-    conn: libvirt.virConnect, domain: libvirt.virDomain, path: str
+    conn: libvirt.virConnect, domain: libvirt.virDomain, is_base: Callable[[str], bool]
 ) -> model.SnapshotDisk | None:
     """Return the newest layer that the current snapshot or its ancestors have created on a disk of
-    the guest; None if its data are in the file at ``path`` itself."""
+    the guest; None if there is none. is_base: whether a path is that of the disk without layers."""
     snapshots = tree(conn, domain)
     current, layer = snapshots.current, None
     lineage = {current.name, *snapshots.ancestors(current.name)} if current else set()
     for item in snapshots:  # parents come first
         for disk in item.disks if item.name in lineage else ():
-            if disk.layer and disk.base and files.real(disk.base) == files.real(path):
-                path, layer = disk.layer, disk
+            is_next = layer is not None and disk.base == layer.layer
+            if disk.layer and disk.base and (is_next or is_base(disk.base)):
+                layer = disk
     return layer
 
 
