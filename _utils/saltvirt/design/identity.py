@@ -130,7 +130,8 @@ def name_disk(record: GuestRecord, name: str, disk: Disk, source: Source | None 
         named_disk = record.devices.disks.append(NamedDisk(name=name))
     named_disk.target = disk.target
     source = source or Source.of_disk(disk) or Source()
-    named_disk.path, named_disk.pool, named_disk.volume = source.path, source.pool, source.volume
+    named_disk.path = source.base or source.path
+    named_disk.pool, named_disk.volume = source.pool, source.volume
     named_disk.server = source.element().location() if source.server else None
 
 

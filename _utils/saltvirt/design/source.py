@@ -26,7 +26,8 @@ class Source:
     created it, so it may be deleted with the guest. ``path`` may be given in addition to a pool's
     volume, to find a disk that uses the path. direct: the definition refers to a pool's volume by
     its path or server, because libvirt does not accept the pool. cache: the cache mode of a new
-    disk, if its DiskSpec has none.
+    disk, if its DiskSpec has none. base: the path without the layers of snapshots, if ``path`` is
+    such a layer.
     """
 
     path: str | None = None
@@ -38,6 +39,7 @@ class Source:
     created: bool = False
     direct: bool = False
     cache: str | None = None
+    base: str | None = None
 
     @classmethod
     def of_spec(cls, disk: DiskSpec) -> Source | None:

@@ -60,7 +60,8 @@ class DiskBuild:
     a pool volume that does not exist yet, or on a server. image: the source, once it is fetched.
     write: a function that fills the path instead. direct: the Source of a pool volume for guests
     that cannot refer to pools. shared: whether other hosts reach its file system. block: whether it
-    is in a pool of block devices.
+    is in a pool of block devices. base: the path without the layers of the guest's snapshots, if
+    ``path`` is such a layer.
     """
 
     spec: DiskSpec
@@ -74,6 +75,7 @@ class DiskBuild:
     direct: Source | None = None
     shared: bool = False
     block: bool = False
+    base: str | None = None
 
     @property
     def source(self) -> Source | None:
@@ -87,7 +89,7 @@ class DiskBuild:
         else:
             return None
         cache = "none" if self.shared else None
-        return replace(source, format=self.format, created=self.make, cache=cache)
+        return replace(source, format=self.format, created=self.make, cache=cache, base=self.base)
 
     @property
     def file(self) -> str:

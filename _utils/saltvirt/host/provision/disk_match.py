@@ -98,8 +98,10 @@ class DiskMatch:
                     self.sources[spec.name] = source
                 self._note_size(spec, disk)
             elif not (spec.source or spec.empty):
-                known_spec, kind = self._detached_spec(spec) or spec, self.actual.type or ""
+                known_spec, base = self._known_spec(spec)
+                kind = self.actual.type or ""
                 build = disks.plan_disk(self.conn, known_spec, self.guest, self.folder, kind)
+                build.base = base
                 self._refuse_duplicate(known_spec, build)
                 if build.make:
                     self._refuse_unclear(spec)
@@ -189,10 +191,9 @@ class DiskMatch:
         None."""
         if spec.removable or spec.source_file or spec.name in self.targets:
             return None
-        layered_spec = self._layered_spec(spec) if spec.existing else None
         recorded_disk = identity.entry(self.upgraded.record, spec.name)
-        if layered_spec or recorded_disk is None:
-            return layered_spec
+        if recorded_disk is None:
+            return None
         locations = identity.named_locations(recorded_disk)
         if not any(own_locations(own_disk) & locations for own_disk in self.actual.record.disks):
             return None
@@ -203,20 +204,27 @@ class DiskMatch:
         path_exists = recorded_disk.path and os.path.lexists(recorded_disk.path)
         return existing_spec if path_exists or recorded_disk.pool else None
 
-    def _layered_spec(self, spec: DiskSpec) -> DiskSpec | None:
-        """Return a spec that uses the newest layer of a disk that left a guest with snapshots; else
-        None. What was written since the snapshot is in that layer."""
+    def _known_spec(self, spec: DiskSpec) -> tuple[DiskSpec, str | None]:
+        """Return the spec with what is known about a disk that left the guest.
+
+        If snapshots have layers of the disk, that is the newest one, with what was written since,
+        and the path without layers, which is recorded; else None.
+        """
+        if not spec.existing or spec.removable or spec.source_file or spec.name in self.targets:
+            return self._detached_spec(spec) or spec, None
         stem = f"{self.guest}_{spec.name}"
-        layer = reader.newest_layer(
+        newest = reader.newest_layer(
             self.conn, self.dom, lambda path: f"{os.path.basename(path)}.".startswith(f"{stem}.")
         )
-        if layer is None:
-            return None
+        if newest is None:
+            return self._detached_spec(spec) or spec, None
+        base, layer = newest
         used_targets = {disk.target for disk in self.actual.disks}
         target = spec.target or (None if layer.target in used_targets else layer.target)
-        return replace(
+        layered_spec = replace(
             spec, existing=None, pool=None, source_file=layer.layer, format="qcow2", target=target
         )
+        return layered_spec, base
 
     def _refuse_duplicate(self, spec: DiskSpec, build: DiskBuild) -> None:
         """Raise InvalidInput for a second disk with the same data.

@@ -161,18 +161,23 @@ def refuse_moving_disks(
 
 def newest_layer(
     conn: libvirt.virConnect, domain: libvirt.virDomain, is_base: Callable[[str], bool]
-) -> model.SnapshotDisk | None:
-    """Return the newest layer that the current snapshot or its ancestors have created on a disk of
-    the guest; None if there is none. is_base: whether a path is that of the disk without layers."""
+) -> tuple[str, model.SnapshotDisk] | None:
+    """Return (path without layers, newest layer) of a disk of which the current snapshot or its
+    ancestors have layers; None if they have none. is_base: whether a path is that of the disk
+    without layers."""
     snapshots = tree(conn, domain)
-    current, layer = snapshots.current, None
+    current = snapshots.current
     lineage = {current.name, *snapshots.ancestors(current.name)} if current else set()
+    newest: tuple[str, model.SnapshotDisk] | None = None
     for item in snapshots:  # parents come first
         for disk in item.disks if item.name in lineage else ():
-            is_next = layer is not None and disk.base == layer.layer
-            if disk.layer and disk.base and (is_next or is_base(disk.base)):
-                layer = disk
-    return layer
+            if not (disk.layer and disk.base):
+                continue
+            if newest and disk.base == newest[1].layer:
+                newest = newest[0], disk
+            elif is_base(disk.base):
+                newest = disk.base, disk
+    return newest
 
 
 def _is_same_disk(

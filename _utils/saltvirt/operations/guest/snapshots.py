@@ -76,9 +76,7 @@ def listing(fleet: Fleet, name: str) -> Result:
         kind = "external" if snapshot.external else "internal"
         current = "yes" if snapshot.current else ""
         state = _STATES.get(snapshot.state or "", snapshot.state)
-        rows.append(
-            [snapshot.name, snapshot.created, kind, state, snapshot.parent, current]
-        )
+        rows.append([snapshot.name, snapshot.created, kind, state, snapshot.parent, current])
     comment = f"{name} on {host} has {units.pluralize(len(snapshots), 'snapshot')}"
     data = [snapshot.to_answer() for snapshot in snapshots.values()]
     return Result(name, comment, {}, {"host": host, "table": rows, "snapshots": data})
