@@ -10,6 +10,8 @@ from tests.life import model, world
 
 VERBS = {}
 VAULT_HOST = "hv2"
+# options of a disk that was detached: a volume of a pool has no suffix that tells its format
+EXISTING = {"existing": True, "format": "qcow2"}
 KILL_AFTER_S = (0.5, 1.5, 3, 5)
 
 
@@ -76,7 +78,7 @@ def add_disk(walk):
         # its file is never overwritten: the same disk comes back
         guest.add_detached("data", paths)
         definition = guest.definition()
-        definition["disks"][-1]["existing"] = True
+        definition["disks"][-1] = {**EXISTING, **definition["disks"][-1]}
         walk.module("virt.update", guest.name, **definition)
         return
     guest.add_disk("data", model.DATA_MIB)
@@ -147,8 +149,8 @@ def attach_disk(walk):
     sometimes_off(walk)
     guest = walk.guest
     paths = walk.detached_files("data")
-    size = {"existing": True} if paths else {"size": f"{model.DATA_MIB}MiB"}
-    disk = guest.disk_options() | size
+    options = EXISTING if paths else {"size": f"{model.DATA_MIB}MiB"}
+    disk = {**options, **guest.disk_options()}
     words = ("virt.attach", guest.name, "data")
     if walk.may_refuse("data" in guest.disks, *words, **disk):
         return
