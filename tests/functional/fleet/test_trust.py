@@ -34,7 +34,8 @@ class Host(Fleet):
     def __init__(self, opts, store, key):  # noqa: F811
         self.guests, self.key, self.asked, self.told = {}, key, [], None
         self.opts, self.store = opts, store
-        self.answers_as, self.hands_in, self.host = None, (), "hv1"
+        self.host = self.submitter = "hv1"
+        self.answers_as, self.hands_in = None, ()
         self.fails = None
         self.modules = {
             "virt.init": self.make, "virt.clone": self.clone, "virt.rename": self.rename,
@@ -48,7 +49,7 @@ class Host(Fleet):
     def make(self, name, **_more):
         self.guests[name] = "shutdown"
         for handed in self.hands_in or [name]:
-            authorization.submit_key(self.opts, self.store, self.host, handed, self.key)
+            authorization.submit_key(self.opts, self.store, self.submitter, handed, self.key)
         if self.fails:
             raise self.fails
         return {"name": self.answers_as or name, "pub_key": self.key, "disks": []}
@@ -161,7 +162,7 @@ def test_a_return_that_speaks_of_another_key_undoes_it(cloud, store, pairs):  # 
 
 
 def test_another_host_hands_nothing_in(cloud, store):  # noqa: F811
-    cloud.host = "hv2"
+    cloud.submitter = "hv2"
     with pytest.raises(errors.KeyRefused, match="did not get the key"):
         create(cloud)
     assert store.guest_ids() == []
