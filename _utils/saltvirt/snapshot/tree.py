@@ -19,12 +19,19 @@ VolumePath = Callable[[str, str], str]
 class SnapshotDisk:
     """A disk of a snapshot. target: for example ``vda``. kind: INTERNAL, EXTERNAL or NO. base:
     location of the disk's data when the snapshot was taken. layer: overlay that an external
-    snapshot created on it."""
+    snapshot created on it. reverted: overlay that libvirt created in its place when it reverted to
+    a snapshot with children."""
 
     target: str
     kind: str
     base: str | None = None
     layer: str | None = None
+    reverted: str | None = None
+
+    @property
+    def written(self) -> str | None:
+        """The overlay with what was written since the snapshot, or since the revert to it."""
+        return self.reverted or self.layer
 
 
 @dataclass(frozen=True)
@@ -96,11 +103,16 @@ def read(text: str, current: bool = False, volume: VolumePath = of_pool) -> Snap
         bases[target.get("dev") if target is not None else None] = location(
             disk.find("source"), volume
         )
+    reverted = {
+        disk.get("name", ""): location(disk.find("source"), volume)
+        for disk in root.iterfind("revertDisks/disk")
+        if disk.get("snapshot") == EXTERNAL
+    }
     disks = []
     for disk in root.iterfind("disks/disk"):
         name, kind = disk.get("name", ""), disk.get("snapshot", NO)
         layer = location(disk.find("source"), volume) if kind == EXTERNAL else None
-        disks.append(SnapshotDisk(name, kind, bases.get(name), layer))
+        disks.append(SnapshotDisk(name, kind, bases.get(name), layer, reverted.get(name)))
     return SnapshotNode(
         name=root.findtext("name") or "",
         parent=root.findtext("parent/name"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection
 from dataclasses import replace
@@ -17,6 +18,8 @@ from saltvirt.host.provision import disks
 from saltvirt.host.snapshot import reader
 from saltvirt.host.storage import chains, files, overlays, pool_source
 from saltvirt.host.storage import identity as storage_identity
+from saltvirt.spec.disk import FORMATS
+from saltvirt.system import bounded_io
 from saltvirt.units import human_bytes
 
 if TYPE_CHECKING:
@@ -212,19 +215,36 @@ class DiskMatch:
         """
         if not spec.existing or spec.removable or spec.source_file or spec.name in self.targets:
             return self._detached_spec(spec) or spec, None
-        stem = f"{self.guest}_{spec.name}"
-        newest = reader.newest_layer(
-            self.conn, self.dom, lambda path: f"{os.path.basename(path)}.".startswith(f"{stem}.")
-        )
+        newest = reader.newest_layer(self.conn, self.dom, functools.partial(self._is_base, spec))
         if newest is None:
             return self._detached_spec(spec) or spec, None
         base, layer = newest
-        used_targets = {disk.target for disk in self.actual.disks}
+        path = layer.written or ""
+        if not bounded_io.lexists(path):
+            raise errors.NotFound(
+                f"disk {spec.name}: {path} does not exist on this host: it has what was written "
+                f"to {base} since a snapshot"
+            )
+        used_targets = {disk.target for disk in (*self.actual.disks, *self.specs)}
         target = spec.target or (None if layer.target in used_targets else layer.target)
         layered_spec = replace(
-            spec, existing=None, pool=None, source_file=layer.layer, format="qcow2", target=target
-        )
+            spec, existing=None, pool=None, source_file=path, format="qcow2", target=target,
+            image=None, overlay_image=None,
+        )  # fmt: skip
         return layered_spec, base
+
+    def _is_base(self, spec: DiskSpec, path: str) -> bool:
+        """Return whether a file has the location of the disk of a DiskSpec: as it is recorded, or
+        with the name of a disk that was created for it."""
+        name, stem = os.path.basename(path), f"{self.guest}_{spec.name}"
+        recorded_disk = identity.entry(self.upgraded.record, spec.name)
+        is_recorded = recorded_disk is not None and recorded_disk.path == path
+        has_own_name = name in {stem, *(f"{stem}.{format}" for format in FORMATS)}
+        if not path.startswith("/") or not (is_recorded or has_own_name):
+            return False
+        if spec.pool and not spec.pool.startswith("/"):
+            return files.volume_path(self.conn, spec.pool, name) == path
+        return not spec.pool or os.path.dirname(path) == os.path.normpath(spec.pool)
 
     def _refuse_duplicate(self, spec: DiskSpec, build: DiskBuild) -> None:
         """Raise InvalidInput for a second disk with the same data.

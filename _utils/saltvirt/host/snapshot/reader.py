@@ -165,6 +165,8 @@ def newest_layer(
     """Return (path without layers, newest layer) of a disk of which the current snapshot or its
     ancestors have layers; None if they have none. is_base: whether a path is that of the disk
     without layers."""
+    if conn.getType() != DRIVER:
+        return None  # others have no layers, and some drivers no snapshots
     snapshots = tree(conn, domain)
     current = snapshots.current
     lineage = {current.name, *snapshots.ancestors(current.name)} if current else set()
@@ -173,7 +175,7 @@ def newest_layer(
         for disk in item.disks if item.name in lineage else ():
             if not (disk.layer and disk.base):
                 continue
-            if newest and disk.base == newest[1].layer:
+            if newest and disk.base in (newest[1].layer, newest[1].reverted):
                 newest = newest[0], disk
             elif is_base(disk.base):
                 newest = disk.base, disk
