@@ -66,7 +66,7 @@ class VolumeDeletion:
 
     def _locate(self) -> str:
         """Return the host that has the volume. Raises NotFound, InvalidInput, ConnectionFailed."""
-        if self.host is not None:
+        if self.host:  # empty: as of a variable that is not set
             self.fleet.hosts(self.host)
             return self.host
         answers, failed = inspect_calls.VOLUMES.gather(

@@ -67,6 +67,12 @@ def test_a_volume_that_is_not_on_one_host_needs_the_host(volumes, text):
         assert cloud.deleted == ("hv1", [])
 
 
+def test_an_empty_host_is_none():
+    cloud = Cloud({"hv1": "v", "hv2": ""})
+    VolumeDeletion(cloud, "store", "v", "").run()
+    assert cloud.deleted == ("hv1", [])
+
+
 def test_other_hosts_must_say_that_they_do_not_use_a_shared_volume():
     hosts = {"hv1": "v", "hv2": "v", "hv4": ""}
     cloud = Cloud(hosts, NFS, hv2={PATH: None}, hv4={PATH: None})
