@@ -4,6 +4,8 @@ login, with an API that answers from a simulated cloud."""
 # the fixtures of test_page are arguments here
 # ruff: noqa: F811
 
+import threading
+
 import pytest
 
 pytest.importorskip("tests.browser", reason="no selenium here: the tests' Python has it")
@@ -284,6 +286,24 @@ def test_a_volume_that_no_guest_uses_is_deleted_after_a_question(inside, api):
     request = {"pool": "images", "volume": HOSTILE, "host": "hyper2"}
     assert calls_of(api, "volume_delete") == [{**request, "test": True}] * 3 + [request]
     assert inside.run("return document.activeElement.textContent") == "Refresh"
+
+
+def test_a_question_about_a_volume_is_not_asked_in_another_view(inside, api):
+    view(inside, "storage")
+    inside.fill("#find", "hyper2 images")
+    inside.until(lambda: len(inside.all("main .sheet:last-child tbody tr")) == 2, "two volumes")
+    checked = threading.Event()
+    api.answers["volume_delete"] = lambda arguments: (
+        checked.wait(10) and api.do_volume_delete(arguments)
+    )
+    inside.run("window.volumes = document.querySelector('main .sheet:last-child')")
+    inside.all("main .sheet:last-child tbody button")[0].click()
+    view(inside, "images")
+    checked.set()
+    inside.until(
+        lambda: "would be deleted" in inside.run("return window.volumes.textContent"), "checked"
+    )
+    assert inside.all("dialog") == []
 
 
 EMPTY = {

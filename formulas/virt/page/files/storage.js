@@ -17,21 +17,23 @@ export function storage_view(page) {
     sheet("Volumes", "Disks and other volumes in the running pools, and the guests that use them.", "volumes",
       (data, words) => volumes(data, words, remove), page),
   ];
+  const element = h("div", { class: "sheets" }, sheets.map((one) => one.element));
 
-  /** Delete a volume after a check and a question. */
+  /** Delete a volume after a check and a question, which is not asked in another view. */
   async function remove(host, pool, volume) {
     const [about, kwarg] = [`${pool}/${volume}`, { pool, volume, host }];
     sheets[1].say({ comment: `Checking whether ${about} is used …` });
     const plan = await checked("volume_delete", about, kwarg);
     sheets[1].say(plan);
-    if (plan.result === false || !await sure(`Delete ${about} on ${host}?`, `${plan.comment}. Its data is lost.`, "Delete")) return;
+    if (plan.result === false || !element.isConnected) return;
+    if (!await sure(`Delete ${about} on ${host}?`, `${plan.comment}. Its data is lost.`, "Delete")) return;
     sheets[1].say({ comment: `Deleting ${about} …` });
     sheets[1].say(await act("volume_delete", about, kwarg, [], true));
     for (const one of sheets) one.look();
   }
 
   return {
-    element: h("div", { class: "sheets" }, sheets.map((one) => one.element)),
+    element,
     draw(hosts, words) { for (const one of sheets) one.draw(hosts, words); },
   };
 }
