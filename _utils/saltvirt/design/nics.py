@@ -84,9 +84,7 @@ def edit(nic: Interface, spec: NicSpec) -> None:
     if spec.type == "direct":
         nic.mode = spec.mode or nic.mode or "bridge"
     put(nic, spec)
-    if value_or_none(spec.queues) and nic.model and not nic.model.startswith("virtio"):
-        # libvirt would drop them
-        raise InvalidInput(f"interface {spec.name or nic.mac}: queues is for model virtio")
+    _check_queues(nic, spec)
     if spec.link is not None:
         nic.link_state = None if spec.link is REMOVE else "up" if spec.link else "down"
     for name, lay in (("vlan", vlan), ("virtualport", virtualport), ("bandwidth", bandwidth)):
@@ -95,6 +93,15 @@ def edit(nic: Interface, spec: NicSpec) -> None:
             setattr(nic, name, None)
         elif value:
             lay(nic, value)
+
+
+def _check_queues(nic: Interface, spec: NicSpec) -> None:
+    """Raise InvalidInput for queues with a model that has none; leave them out, as libvirt does, if
+    the operating system has chosen the model."""
+    if value_or_none(spec.queues) and nic.model and not nic.model.startswith("virtio"):
+        if spec.model:
+            raise InvalidInput(f"interface {spec.name or nic.mac}: queues is for model virtio")
+        nic.queues = None
 
 
 def amend(spec: GuestSpec, domain: Domain, context: Context) -> list[tuple[NicSpec, Interface]]:

@@ -8,6 +8,7 @@ import pytest
 from saltvirt.design import caps, domain
 from saltvirt.design.operating_system import GuestOs
 from saltvirt.diff.changes import changes
+from saltvirt.errors import InvalidInput
 from saltvirt.spec import guest
 from tests import golden
 from tests.unit.design.test_changes import given
@@ -106,6 +107,16 @@ def test_settings_of_the_user_take_precedence():
     assert [disk.bus for disk in built.disks] == ["virtio"] * 2
     assert [nic.model for nic in built.interfaces] == ["virtio"] * 2
     assert made(hypervisor="kvm").interfaces[0].model == "e1000"
+
+
+def test_queues_of_a_profile_do_not_refuse_a_system_without_virtio():
+    """libvirt drops them for other models."""
+    nic = {"name": "eth0", "queues": 4}
+    assert made(LINUX, interfaces=[nic]).interfaces[0].queues == 4
+    built = made(interfaces=[nic])
+    assert (built.interfaces[0].model, built.interfaces[0].queues) == ("e1000", None)
+    with pytest.raises(InvalidInput, match="queues is for model virtio"):
+        made(interfaces=[{**nic, "model": "e1000"}])
 
 
 def test_another_system_changes_nothing_but_its_name():
