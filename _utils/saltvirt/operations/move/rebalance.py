@@ -7,7 +7,7 @@ from typing import Any
 
 from saltvirt import errors, units
 from saltvirt.fleet.client import Fleet
-from saltvirt.operations.cluster import ha_provider, inventory
+from saltvirt.operations.cluster import find, ha_provider, inventory
 from saltvirt.operations.core.operation import Checked, Reasons, Result
 from saltvirt.operations.core.report import Report
 from saltvirt.operations.move import migrate as migrate_operation  # the name is an argument's here
@@ -119,9 +119,13 @@ class Rebalance:
     def _plan(self) -> tuple[list[facts.Host], list[rebalance.RebalanceMove], str]:
         """Return (hosts, moves, note about the failover reserve)."""
         hosts, unreachable = inventory.gather(self.fleet)
-        unknown = sorted(self.stay - {guest.name for host in hosts for guest in host.guests})
-        if unknown and not unreachable:
-            raise errors.NotFound(f"stay: no guest {', '.join(unknown)} on any hypervisor")
+        guest_names = {guest.name for host in hosts for guest in host.guests}
+        last_seen = find.last_seen_lookup(self.fleet.opts, unreachable)
+        unknown = sorted(name for name in self.stay - guest_names if not last_seen(name))
+        if unknown:
+            text = f"stay: no guest {', '.join(unknown)} on any hypervisor"
+            answered = f" that answered (not: {', '.join(sorted(unreachable))})"
+            raise errors.NotFound(text + (answered if unreachable else ""))
         planned, note = self._plan_moves(hosts, ())
         return hosts, planned, note
 

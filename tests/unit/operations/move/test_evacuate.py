@@ -18,7 +18,7 @@ from saltvirt.errors import (
 )
 from saltvirt.fleet.answer import Answer, down
 from saltvirt.operations.cluster import ha_provider, inventory
-from saltvirt.operations.journal import evacuated
+from saltvirt.operations.journal import evacuated, location_cache
 from saltvirt.operations.move import evacuate, moves
 from saltvirt.operations.move.evacuate import Evacuate, RestoreHost
 from saltvirt.operations.move.rebalance import Rebalance
@@ -491,6 +491,11 @@ def test_a_guest_that_a_person_names_stays(tmp_path):
     assert mistyped.check().reasons == ("stay: no guest gO on any hypervisor",)
     with pytest.raises(NotFound, match="stay: no guest gO on any hypervisor"):
         mistyped.run()
+    location_cache.store_host(cloud.opts, "hv3", {"g9": "running"})
+    cloud.silent = ["hv3"]
+    mistyped.stay = {"g9", "gO"}
+    (reason,) = mistyped.check().reasons
+    assert reason == "stay: no guest gO on any hypervisor that answered (not: hv3)"
 
 
 def test_when_somebody_else_changes_the_cloud_the_rest_of_the_plan_is_left(tmp_path):
