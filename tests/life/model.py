@@ -33,7 +33,8 @@ class Guest:
 
     disks: name to size in MiB. records: name to the numbers on that disk. interfaces: names.
     snapshots: oldest first. backups: what the guest was at each, oldest first. detached: paths of
-    the files of disks that were detached, which stay, to size and numbers of the disk.
+    the files of disks that were detached, which stay also if they are attached again, to size and
+    numbers of the disk.
     """
 
     name: str
@@ -115,9 +116,8 @@ class Guest:
             self.disks[name], self.records[name] = size_mib, list(numbers)
 
     def add_detached(self, name, paths):
-        """Give the guest a disk that it had, with these files."""
-        numbers = [self.detached.pop(path) for path in paths]
-        self.add_disk(name, *numbers[0])
+        """Give the guest a disk that it had, with these files. They stay when it is removed."""
+        self.add_disk(name, *self.detached[paths[0]])
 
     def remove_disk(self, name):
         """Take a disk away, if the guest has it."""
