@@ -139,8 +139,8 @@ def _unpack(content: bytes, store: str) -> None:
             os.rename(part, os.path.join(store, content[-DIGITS:].decode()))
             _persist(store, owner)
     except OSError as exc:
-        # another process was faster, or considered it unused: try again
-        if exc.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
+        # another process was faster, or considers it unused and has just locked it: try again
+        if exc.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT, errno.EAGAIN):
             raise
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -176,6 +176,24 @@ def test_nobody_waits_for_a_sync_that_has_ended(place):
     assert "missing or broken" in line
 
 
+def test_a_new_folder_that_another_process_has_just_locked_is_made_again(place):
+    """It looks unused until it is locked."""
+    place.sync("one")
+    code = f"""
+        import fcntl
+        flock, calls = fcntl.flock, []
+        def locked(file, operation):
+            calls.append(operation)
+            if len(calls) == 1:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            return flock(file, operation)
+        fcntl.flock = locked
+        {SHOW}
+    """
+    assert place.run(code) == ("one", [""])
+    assert len(place.kept()) == 1
+
+
 def test_many_at_once_have_it_once(place):
     place.sync("one")
     crowd = [place.start(SHOW) for _ in range(12)]
