@@ -141,6 +141,8 @@ class Page:
             "expression": script, "contextId": context["executionContextId"],
             "awaitPromise": True, "returnByValue": True,
         })  # fmt: skip
+        # the pages of further tests have their policy
+        self.driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
         return found["result"]["value"]
 
 
