@@ -12,7 +12,7 @@ from typing import Any
 from saltvirt import errors
 from saltvirt.fleet import requester
 from saltvirt.operations.core.result import Answer
-from saltvirt.operations.journal import activity_log
+from saltvirt.operations.journal import activity_log, times
 from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.rights import confidential
 
@@ -136,7 +136,7 @@ class _CallEntry:
         is_about_host = is_host and "name" not in self._arguments
         is_private = self._verb in PRIVATE or public_comment == comment
         return LogEntry(
-            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            time=times.recorded(),
             seconds=round(time.monotonic() - self._start_s, 1),
             user=self._user,
             verb=self._verb,

@@ -18,7 +18,7 @@ from saltvirt.answers import host_events
 from saltvirt.answers.host_events import EventReport, HostEvent
 from saltvirt.fleet import proof, target
 from saltvirt.fleet.keys import KeyStore
-from saltvirt.operations.journal import event_log
+from saltvirt.operations.journal import event_log, times
 from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.operations.journal.event_log import ReportState
 
@@ -157,7 +157,7 @@ def _entry(host: str, event: HostEvent, now_s: float) -> LogEntry | None:
     time_s = min(max(event.time_s, now_s - _CLOCK_S), now_s)
     guest = None if event.guest is None else sanitize.one_line(event.guest)[:_MAX_NAME]
     return LogEntry(
-        _formatted(time_s), 0, event_log.LIBVIRT, event_log.EVENT, guest, host,
+        times.recorded(time_s), 0, event_log.LIBVIRT, event_log.EVENT, guest, host,
         not event.is_failure, comment, state=event.state.replace("_", " "),
     )  # fmt: skip
 
@@ -165,10 +165,6 @@ def _entry(host: str, event: HostEvent, now_s: float) -> LogEntry | None:
 def _own_entry(host: str, now_s: float, state: str, comment: str, result: bool) -> LogEntry:
     """Return an entry about a host that this master has noticed itself."""
     return LogEntry(
-        _formatted(now_s), 0, event_log.MASTER, event_log.EVENT, None, host, result, comment,
+        times.recorded(now_s), 0, event_log.MASTER, event_log.EVENT, None, host, result, comment,
         state=state,
     )  # fmt: skip
-
-
-def _formatted(time_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))

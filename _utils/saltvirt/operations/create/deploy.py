@@ -27,7 +27,7 @@ from saltvirt.operations.create.cluster_snapshot import ClusterSnapshot, kind_of
 from saltvirt.operations.create.init import Init, refuse_managed
 from saltvirt.operations.create.request import PLACEMENT_WORDS, InitRequest
 from saltvirt.operations.guest.purge import Purge
-from saltvirt.operations.journal import deployment_record, lock
+from saltvirt.operations.journal import deployment_record, lock, times
 from saltvirt.operations.journal.deployment_record import DeploymentRecord, ListedGuest
 from saltvirt.placement import facts
 from saltvirt.placement.policy import PlacementPolicy
@@ -380,7 +380,7 @@ class Deploy:
     def _record(self) -> DeploymentRecord:
         """Return the record of this call, which has not ended."""
         guests = {request.name: _listed(request) for request in self.init_requests}
-        now = deployment_record.now()
+        now = times.recorded()
         return DeploymentRecord(self.deployment, now, self.user, self.remove, guests)
 
     def _plan(self, cluster: ClusterSnapshot) -> DeployPlan:

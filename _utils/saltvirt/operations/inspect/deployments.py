@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import difflib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from saltvirt import errors, units
 from saltvirt.answers.creation import Phase
 from saltvirt.fleet.client import Fleet
 from saltvirt.operations.cluster import inventory
-from saltvirt.operations.journal import deployment_record, location_cache
+from saltvirt.operations.journal import deployment_record, location_cache, times
 from saltvirt.operations.journal.deployment_record import DeploymentRecord, ListedGuest
 from saltvirt.placement import facts
 
@@ -238,7 +237,7 @@ def _without_ended(fleet: Fleet, by_name: Mapping[str, _Deployment]) -> dict[str
 
 def _age_s(recorded: str) -> float:
     try:
-        return time.time() - calendar.timegm(time.strptime(recorded, deployment_record.TIME_FORMAT))
+        return time.time() - times.seconds(recorded)
     except ValueError:
         return 0
 

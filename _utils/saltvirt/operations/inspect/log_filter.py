@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass
 
 from saltvirt import errors, units
+from saltvirt.operations.journal import times
 from saltvirt.operations.journal.activity_log import LogEntry
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE = re.compile(r"([0-9]{1,9})\s*([smhdw])")
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _EXPECTED = "an age (30m, 12h, 2d, 1w) or a time in UTC (2026-11-29, 2026-11-29T10:30)"
 
 
@@ -70,7 +70,7 @@ def _time(value: object, argument: str) -> str | None:
     age = _AGE.fullmatch(text)
     if age:
         moment_s = max(0.0, time.time() - int(age[1]) * _SECONDS[age[2]])
-        return time.strftime(TIME_FORMAT, time.gmtime(moment_s))
+        return times.recorded(moment_s)
     moment = _moment(text)
     if moment is None:
         raise errors.InvalidInput(f"{argument} {units.short_repr(value)} is not {_EXPECTED}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import calendar
-import time
 from collections.abc import Iterable, Mapping
 
 from saltvirt.answers import host_events
-from saltvirt.operations.inspect.log_filter import TIME_FORMAT
-from saltvirt.operations.journal import activity_log, event_log, location_cache
+from saltvirt.operations.journal import activity_log, event_log, location_cache, times
 from saltvirt.operations.journal.activity_log import LogEntry
 from saltvirt.system import file_lock
 
@@ -78,7 +75,7 @@ def _is_effect(entry: LogEntry, periods: Mapping[str, list[tuple[float, float]]]
 
 def _seconds(recorded: str) -> float:
     try:
-        return calendar.timegm(time.strptime(recorded, TIME_FORMAT))
+        return times.seconds(recorded)
     except ValueError:
         return 0
 

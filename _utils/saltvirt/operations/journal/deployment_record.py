@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from saltvirt.schema import Message, optional
 from saltvirt.system import file_lock
 
 MAX_RECORDS = 1000
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +47,6 @@ class DeploymentRecord(Message):
     guests: dict[str, ListedGuest]
     result: bool | None = optional(None)
     errors: dict[str, str] = optional({})
-
-
-def now() -> str:
-    """Return the current time as a record has it."""
-    return time.strftime(TIME_FORMAT, time.gmtime())
 
 
 def store(opts: file_lock.Opts, record: DeploymentRecord) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("salt")
 from saltvirt import errors
 from saltvirt.operations.create import deploy
 from saltvirt.operations.inspect import deployments
-from saltvirt.operations.journal import deployment_record, location_cache, lock
+from saltvirt.operations.journal import deployment_record, location_cache, lock, times
 from saltvirt.placement import policy
 from tests.unit.operations.create.test_deploy import Cloud
 
@@ -110,7 +110,7 @@ def test_a_deployment_whose_guests_are_gone_is_forgotten_after_a_month(tmp_path)
     deployed(cloud, {"big": {"mem": "900GiB"}})
     [record] = deployment_record.read_all(cloud.opts).values()
     assert statuses(shown(cloud)) == {"big": "missing"}
-    month_ago = time.strftime(deployment_record.TIME_FORMAT, time.gmtime(time.time() - 31 * 86400))
+    month_ago = times.recorded(time.time() - 31 * 86400)
     deployment_record.store(cloud.opts, deploy.replace(record, time=month_ago))
     cloud.down = {"hv2"}
     assert list(deployments.listing(cloud, None)["deployments"]["deployments"]) == ["shop"]
@@ -152,7 +152,7 @@ def test_records_are_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(deployment_record, "MAX_RECORDS", 2)
     opts = {"cachedir": str(tmp_path)}
     for number in range(4):
-        now = deployment_record.now()
+        now = times.recorded()
         record = deployment_record.DeploymentRecord(f"d{number}", now, "ann", False, {})
         deployment_record.store(opts, record)
         time.sleep(0.02)
