@@ -79,15 +79,22 @@ class Daemon:
         self.ends.close()
 
 
+@contextlib.contextmanager
+def running():
+    """A Daemon that answers."""
+    daemon = Daemon()
+    try:
+        daemon.wait()
+        yield daemon
+    finally:
+        daemon.stop()
+
+
 @pytest.fixture(scope="module")
 def libvirtd():
     """A Daemon."""
     pytest.importorskip("libvirt")
     if os.geteuid() != 0:
         pytest.skip("a libvirtd of our own needs root")
-    found = Daemon()
-    try:
-        found.wait()
-        yield found
-    finally:
-        found.stop()
+    with running() as daemon:
+        yield daemon

@@ -13,7 +13,7 @@ pytest.importorskip("salt")
 
 import salt.loader
 
-from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
+from tests.functional.daemon import libvirtd, running  # noqa: F401
 from tests.functional.docs import test_manuals
 from tests.functional.docs.terminal import MIB, Terminal
 from tests.functional.docs.test_commands import rows
@@ -48,12 +48,8 @@ def terminal(libvirtd, tmp_path, monkeypatch):  # noqa: F811
 @pytest.fixture(scope="module")
 def second():
     """The libvirtd of another host."""
-    found = Daemon()
-    try:
-        found.wait()
-        yield found
-    finally:
-        found.stop()
+    with running() as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.daemon import Daemon, libvirtd  # noqa: F401
+from tests.functional.daemon import libvirtd, running  # noqa: F401
 
 LIBRARY = Path(__file__).resolve().parents[4] / "_utils"
 SLOW = bool(os.environ.get("SLOW"))
@@ -150,14 +150,10 @@ print(json.dumps(found))
 def other(tmp_path):
     """A second libvirtd, to which the folder ``vm`` is another one."""
     (tmp_path / "vm").mkdir()
-    found = Daemon()
-    try:
-        found.wait()
-        argv = ["nsenter", "-t", str(found.process.pid), "-m", "mount", "-t", "tmpfs", "none"]
+    with running() as daemon:
+        argv = ["nsenter", "-t", str(daemon.process.pid), "-m", "mount", "-t", "tmpfs", "none"]
         subprocess.run([*argv, str(tmp_path / "vm")], check=True)
-        yield found
-    finally:
-        found.stop()
+        yield daemon
 
 
 def test_at_each_line_one_host_has_the_guest_whole(libvirtd, other, tmp_path):  # noqa: F811
