@@ -213,9 +213,10 @@ class DiskMatch:
         If snapshots have layers of the disk, that is the newest one, with what was written since,
         and the path without layers, which is recorded; else None.
         """
-        if not spec.existing or spec.removable or spec.source_file or spec.name in self.targets:
-            return self._detached_spec(spec) or spec, None
-        newest = reader.newest_layer(self.conn, self.dom, functools.partial(self._is_base, spec))
+        newest = None
+        if spec.existing and not (spec.removable or spec.source_file or spec.name in self.targets):
+            is_base = functools.partial(self._is_base, spec)
+            newest = reader.newest_layer(self.conn, self.dom, is_base)
         if newest is None:
             return self._detached_spec(spec) or spec, None
         base, layer = newest
